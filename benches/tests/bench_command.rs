@@ -49,7 +49,7 @@ fn shows_the_name_that_a_store_was_given() {
 
 #[test]
 fn an_unreachable_store_is_69_and_its_password_is_hidden() {
-    let out = bench(&["redis://me:s3cret@127.0.0.1:1/"]).unwrap();
+    let out = bench(&["redis://me:s3cret@127.0.0.1:1/?outage=1s"]).unwrap();
     assert_eq!(out.status.code(), Some(69), "{out:?}");
     let said = String::from_utf8(out.stderr).unwrap();
     assert!(

@@ -183,7 +183,7 @@ async fn nothing_is_left_at_the_store() -> Outcome {
 
 async fn a_store_that_is_not_there_is_an_error_without_secrets() -> Outcome {
     let port = conformance_tests::servers::free_port()?;
-    let url = format!("redis://me:s3cret@127.0.0.1:{port}/");
+    let url = format!("redis://me:s3cret@127.0.0.1:{port}/?outage=1s");
     let error = match bench([url])?.run().await {
         Ok(_) => return Err(Failure::new("a store without a server was measured")),
         Err(error) => error.to_string(),

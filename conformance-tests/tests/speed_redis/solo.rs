@@ -203,6 +203,7 @@ pub(crate) fn each(count: u64, of: u64) -> f64 {
 /// A client that Sentinels lead to the server does not ask them, nor more of the server, in a cycle.
 pub(crate) async fn cycle_behind_sentinels_is_two_round_trips() -> Outcome {
     let server = RedisServer::forgetful().await?;
+    server.has_lost_nothing().await?;
     let proxy = slow_link(server.port()).await?;
     let sentinel = FakeSentinel::naming(proxy.addr(), 1, Duration::ZERO).await?;
     let store = RedisStore::builder().sentinel([("127.0.0.1", sentinel.port())], MASTER);

@@ -37,7 +37,7 @@ pub(crate) trait Database: Sized + 'static {
 
     /// How many times longer than two updates of a row a cycle of one client may take.
     const SOLO: f64;
-    /// The same of a turn of one of eight clients that all want one lock, without optimisation.
+    /// A turn of one of eight clients that all want one lock, in cycles of one client alone, without optimisation.
     const TURN: f64;
 
     async fn start(kind: For) -> Outcome<Self>;
@@ -63,7 +63,7 @@ impl Database for Postgres {
     type Connection = PgConnection;
 
     const SOLO: f64 = 1.3;
-    const TURN: f64 = 5.0;
+    const TURN: f64 = 2.5;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {
@@ -148,8 +148,8 @@ impl<const EIGHT: bool> Database for Mysql<EIGHT> {
 
     /// To pass over a locked row the server needs a temporary table.
     const SOLO: f64 = 1.6;
-    /// Two transactions of eight statements, and ten looks of those who wait.
-    const TURN: f64 = 20.0;
+    /// The looks of those who wait, and the first one's pause between them.
+    const TURN: f64 = 12.0;
 
     async fn start(kind: For) -> Outcome<Self> {
         let settings: &[&str] = match kind {
