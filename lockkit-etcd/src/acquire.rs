@@ -1,11 +1,10 @@
 //! Attempts: puts the key of a ticket under a session, or reads whether it has its turn.
 
-use std::error::Error as _;
 use std::sync::Arc;
 
 use etcd_client::ResponseHeader;
 use lockkit_core::contract::{Attempt, Ticket};
-use lockkit_core::{LossReason, Outcome};
+use lockkit_core::{FencingToken, LossReason, Outcome};
 
 use crate::error::{Failed, Result, fault, unreadable};
 use crate::queue::{self, Contender, Tried};
@@ -92,7 +91,7 @@ impl Shared {
         self.tried(at, ticket.holder, &mut tried);
         // Else a holder before it may still write.
         let holds = tried.created.filter(|_| tried.holds);
-        let token = holds.and_then(|created| queue::token(created, self.token_base));
+        let token = holds.and_then(|created| FencingToken::of_revision(created, self.token_base));
         if let (Some(token), Some(reads)) = (token, Reads::of(ticket)) {
             reads.keep((token, found));
         }
@@ -105,9 +104,7 @@ impl Shared {
             Ok(_) => Ok(()),
             Err(Failed::Other(error)) => {
                 // It may be left, whatever the answer was.
-                let why = error.source().map(ToString::to_string);
-                let why = why.unwrap_or_default();
-                Err(Failed::Other(fault("attempt", Outcome::Indeterminate, why)))
+                Err(Failed::Other(error.with_outcome(Outcome::Indeterminate)))
             }
             Err(gone) => Err(gone),
         }
@@ -125,8 +122,11 @@ impl Shared {
     fn read_attempt(&self, at: &Contender, tried: &Tried) -> Result<Attempt> {
         match tried.created {
             Some(created) if tried.holds => {
-                let token = queue::token(created, self.token_base);
-                let token = token.ok_or_else(|| unreadable("attempt"))?;
+                let token = FencingToken::of_revision(created, self.token_base);
+                let token = token.ok_or_else(|| {
+                    let why = "the token does not fit: is `token_base` too large?";
+                    fault("attempt", Outcome::Rejected, why)
+                })?;
                 Ok(Attempt::Granted(at.session.grant(token)))
             }
             _ => Ok(Attempt::held()),

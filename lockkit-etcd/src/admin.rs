@@ -3,15 +3,15 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-use etcd_client::{GetOptions, GetResponse, KeyValue, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use lockkit_core::contract::{Holder, LockState, Mode};
 use lockkit_core::store::predecessors::holding;
 use lockkit_core::store::{of_break, tag};
-use lockkit_core::{LockName, Outcome};
+use lockkit_core::{FencingToken, LockName, Outcome};
 
 use crate::error::{Failed, Result, fault};
 use crate::keys::{self, is_contender};
-use crate::queue::{delete_if, token};
+use crate::queue::delete_if;
 use crate::shared::Shared;
 
 /// The number of keys that one request reads.
@@ -112,7 +112,8 @@ impl Shared {
         };
         let mut keys = Vec::new();
         loop {
-            let mut page = self.get(operation, &from, &options).await?;
+            let get = || self.link.get(operation, &from, &options);
+            let mut page = repeat(operation, READS, get).await?;
             keys.append(&mut page.take_kvs());
             match keys.last() {
                 Some(last) if page.more() => {
@@ -123,16 +124,6 @@ impl Shared {
                 _ => return Ok(keys),
             }
         }
-    }
-
-    async fn get(
-        &self,
-        operation: &'static str,
-        key: &[u8],
-        options: &GetOptions,
-    ) -> Result<GetResponse> {
-        let get = || self.link.get(operation, key, options);
-        repeat(operation, READS, get).await
     }
 
     /// Describes a lock by all its keys; `None` if there is none.
@@ -163,7 +154,7 @@ impl Shared {
                 _ => Holder::new(last_part(key)),
             };
             state = state.with_holder(Holder {
-                token: token(key.create_revision(), self.token_base),
+                token: FencingToken::of_revision(key.create_revision(), self.token_base),
                 remaining: leases.get(&key.lease()).copied().flatten(),
                 ..holder
             });

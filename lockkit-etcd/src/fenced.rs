@@ -2,24 +2,13 @@
 
 use etcd_client::{GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use lockkit_core::contract::Ticket;
-use lockkit_core::{BackendError, FencingToken, Guard, LockClient};
+use lockkit_core::store::section::FencedError;
+use lockkit_core::{FencingToken, Guard, LockClient};
 
 use crate::backend::EtcdStore;
 use crate::error::unreadable;
 use crate::queue::{guarded, read};
 use crate::work::gets;
-
-/// The reason why guarded work was not done.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FencedError {
-    /// The hold has ended: nothing was done. Stop writing.
-    #[error("the hold has ended: nothing was done")]
-    Fenced,
-    /// The server failed, or refused the request. See the source.
-    #[error("the guarded request failed")]
-    Backend(#[from] BackendError),
-}
 
 /// Work that the server does only while one hold lasts.
 ///

@@ -29,6 +29,7 @@ pub use etcd_client;
 
 pub use backend::{Counts, EtcdStore};
 pub use config::EtcdStoreBuilder;
-pub use fenced::{Fenced, FencedError};
+pub use fenced::Fenced;
 pub use keys::Names;
+pub use lockkit_core::store::section::FencedError;
 pub use section::{Entered, Section};

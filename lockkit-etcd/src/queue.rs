@@ -9,7 +9,6 @@ use etcd_client::{
     Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, PutResponse, SortOrder,
     SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
-use lockkit_core::FencingToken;
 use lockkit_core::clock::Moment;
 use lockkit_core::contract::{Mode, Ticket};
 use lockkit_core::store::predecessors::{fewest_that_block, fits, watched};
@@ -39,12 +38,6 @@ pub(crate) struct Contender {
     pub(crate) held: bool,
     /// The confirmation of the lease that the client knows of.
     pub(crate) reported: Moment,
-}
-
-/// The token of a key that was created at a revision.
-pub(crate) fn token(created: i64, base: u64) -> Option<FencingToken> {
-    let created = u64::try_from(created).ok()?;
-    FencingToken::new(created.saturating_add(base))
 }
 
 /// The last keys before a revision, in the order of their creation.

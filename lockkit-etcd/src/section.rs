@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use etcd_client::{GetOptions, GetResponse, Txn, TxnOp, TxnResponse};
 use lockkit_core::contract::Work;
-use lockkit_core::store::section::{committed, store_of};
+use lockkit_core::store::section::{FencedError, committed, store_of};
 use lockkit_core::{Error, Guard, Lock};
 
 use crate::backend::EtcdStore;
 use crate::error::BACKEND;
-use crate::fenced::{Fenced, FencedError};
+use crate::fenced::Fenced;
 use crate::work::{Reads, Writes};
 
 /// A read-modify-write under an exclusive lock: the grant reads, and the commit writes and releases.
@@ -163,10 +163,7 @@ impl Section {
         let ticket = guard.ticket().clone();
         let fenced = Fenced::new(self.store()?, ticket, guard.token());
         let found = fenced.read(&self.reads.request).await;
-        found.map_err(|error| match error {
-            FencedError::Fenced => Error::superseded(guard.name(), guard.token()),
-            FencedError::Backend(error) => error.into(),
-        })
+        found.map_err(|error| error.on_entry(guard))
     }
 }
 
@@ -201,8 +198,7 @@ impl Entered {
         let writes = Arc::new(Writes::new(work));
         let ended = self.guard.release_with(Work::new(Arc::clone(&writes)));
         let ended = ended.await;
-        let done = committed(writes.take(), ended, BACKEND);
-        done.map_err(|error| error.map_or(FencedError::Fenced, Into::into))
+        committed(writes.take(), ended, BACKEND)
     }
 
     /// The guard alone, to release or detach the lock without a write.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use lockkit_core::contract::{Renewal, Ticket};
 use lockkit_core::store::waiters::{Entry, TicketWatch};
 use lockkit_core::store::{Backoff, lock};
-use lockkit_core::{HolderId, LossReason, Outcome};
+use lockkit_core::{FencingToken, HolderId, LossReason, Outcome};
 use tokio::time::sleep;
 
 use crate::error::{Result, fault};
 use crate::keys::{self, contender};
 use crate::link::PAUSES;
 use crate::position::{News, Position, Read};
-use crate::queue::{Contender, Key, Listing, Tried, before, look, token};
+use crate::queue::{Contender, Key, Listing, Tried, before, look};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::watches::KeyWatches;
@@ -241,7 +241,10 @@ impl Shared {
             return;
         };
         at.held = true;
-        if let Some(token) = at.created.and_then(|it| token(it, self.token_base)) {
+        if let Some(token) = at
+            .created
+            .and_then(|it| FencingToken::of_revision(it, self.token_base))
+        {
             let grant = at.session.grant(token);
             entry.granted(None, grant);
         }

@@ -52,7 +52,8 @@ impl EtcdWatch {
                 // With a shorter limit, a slow answer would close the connection, which may be well.
                 let remaining = self.shared.link.remaining("watch", at.session.id()).await;
                 if matches!(remaining, Ok(None)) {
-                    return at.session.end();
+                    at.session.end();
+                    return self.shared.session_ended(at.session.id());
                 }
                 sleep(pause).await;
             }

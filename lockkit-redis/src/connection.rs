@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 
 use crate::admission::Admission;
-use crate::config::{RedisStoreBuilder, TokenTtl};
+use crate::config::RedisStoreBuilder;
 use crate::error::{Result, fault, of_request};
 use crate::handshake::Opened;
 use crate::sentinel;
@@ -69,31 +69,6 @@ pub(crate) async fn settled<T: Send + Sync, R>(
 }
 
 impl Link {
-    pub(crate) fn new(
-        config: RedisStoreBuilder,
-        primary_key: Option<String>,
-        subscriptions: Subscriptions,
-        misplaced: Arc<Notify>,
-    ) -> Self {
-        let token_ttl = match config.token_ttl {
-            TokenTtl::After(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(0),
-            TokenTtl::Never => 0,
-        };
-        Self {
-            config,
-            primary_key: Mutex::new(primary_key),
-            subscriptions: Arc::new(subscriptions),
-            state: watch::Sender::new(State::Pending),
-            suspicion: Notify::new(),
-            demoted: Notify::new(),
-            misplaced,
-            pending: AtomicU64::new(0),
-            replied: AtomicU64::new(0),
-            rewritten: AtomicU64::new(0),
-            token_ttl: AtomicU64::new(token_ttl),
-        }
-    }
-
     /// How long a token is kept, in milliseconds; zero for no expiry.
     pub(crate) fn token_ttl(&self) -> u64 {
         self.token_ttl.load(Ordering::Relaxed)

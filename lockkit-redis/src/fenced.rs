@@ -1,6 +1,7 @@
 //! Work in Redis that the server does only while a lock is held, in one step.
 
 use lockkit_core::contract::Ticket;
+use lockkit_core::store::section::FencedError;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, Outcome};
 use redis::Cmd;
 use tokio::time::timeout;
@@ -15,18 +16,6 @@ use crate::work::Command;
 
 const FENCED: &str = "LOCKKITFENCED";
 const HELD: &str = "LOCKKITHELD";
-
-/// Why guarded work was not done.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FencedError {
-    /// The hold has ended: nothing was done. Stop writing.
-    #[error("the hold has ended: nothing was done")]
-    Fenced,
-    /// The server failed or refused the request. See the source.
-    #[error("the guarded request failed")]
-    Backend(#[from] BackendError),
-}
 
 /// A script of the caller, which runs only while the lock is held.
 ///

@@ -32,7 +32,8 @@ mod work;
 
 pub use backend::{Counts, RedisStore};
 pub use config::{Protocol, RedisStoreBuilder, TokenTtl};
-pub use fenced::{Fenced, FencedError, Script};
+pub use fenced::{Fenced, Script};
+pub use lockkit_core::store::section::FencedError;
 pub use redlock::{RedlockStore, RedlockStoreBuilder};
 pub use reply::Reply;
 pub use section::{Entered, Section};

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Ticket, Work};
-use lockkit_core::store::section::{committed, store_of};
+use lockkit_core::store::section::{FencedError, committed, store_of};
 use lockkit_core::{ClientId, Error, Guard, HolderId, Lock};
 
 use crate::backend::RedisStore;
 use crate::error::BACKEND;
-use crate::fenced::{Fenced, FencedError, Script};
+use crate::fenced::{Fenced, Script};
 use crate::reply::Reply;
 use crate::work::{Command, Commit, Reads, Writes};
 
@@ -146,7 +146,7 @@ impl Section {
         let guard = lock.acquire().await?;
         let fenced = Fenced::new(store, guard.ticket().clone(), guard.token());
         let done = fenced.script(script, keys, arguments).await;
-        let done = done.map_err(|error| of_fenced(error, &guard));
+        let done = done.map_err(|error| error.on_entry(&guard));
         // Whatever becomes of it, what became of the script is to tell.
         let _ = guard.release().await;
         done
@@ -190,14 +190,7 @@ impl Section {
         let ticket = guard.ticket().clone();
         let fenced = Fenced::new(self.store()?, ticket, guard.token());
         let replies = fenced.commands(&self.reads.request).await;
-        replies.map_err(|error| of_fenced(error, guard))
-    }
-}
-
-fn of_fenced(error: FencedError, guard: &Guard) -> Error {
-    match error {
-        FencedError::Fenced => Error::superseded(guard.name(), guard.token()),
-        FencedError::Backend(error) => error.into(),
+        replies.map_err(|error| error.on_entry(guard))
     }
 }
 
@@ -237,11 +230,7 @@ impl Entered {
         }));
         let ended = self.guard.release_with(Work::new(Arc::clone(&writes)));
         let ended = ended.await;
-        match committed(writes.take(), ended, BACKEND) {
-            Ok(replies) => Ok(replies?),
-            Err(None) => Err(FencedError::Fenced),
-            Err(Some(error)) => Err(error.into()),
-        }
+        Ok(committed(writes.take(), ended, BACKEND)??)
     }
 
     /// The guard alone, to release or detach the lock without a write.

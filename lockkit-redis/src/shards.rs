@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::pending;
@@ -14,7 +13,7 @@ use lockkit_core::Waiting;
 use lockkit_core::store::Backoff;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Msg, Pipeline, ProtocolVersion, PushInfo, PushKind, Value};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::config::Protocol;
@@ -64,21 +63,12 @@ struct Shards<'a> {
     left: usize,
 }
 
-/// The subscriptions that have ended.
-#[derive(Default)]
-struct Left {
-    count: AtomicUsize,
-    more: Notify,
-}
-
 async fn connect_and_listen(link: &Link) -> Listened {
-    let left = Arc::new(Left::default());
-    let (subscriptions, counter) = (Arc::clone(&link.subscriptions), Arc::clone(&left));
+    // How many subscriptions have ended.
+    let (counter, mut left) = watch::channel(0_usize);
+    let subscriptions = Arc::clone(&link.subscriptions);
     let pushed = move |push: PushInfo| match push.kind {
-        PushKind::SUnsubscribe => {
-            counter.count.fetch_add(1, Ordering::Relaxed);
-            counter.more.notify_one();
-        }
+        PushKind::SUnsubscribe => counter.send_modify(|count| *count += 1),
         _ => deliver(&subscriptions, Msg::from_push_info(push)),
     };
     let login = log_in(&link.config, ProtocolVersion::RESP3, pushed);
@@ -96,14 +86,14 @@ async fn connect_and_listen(link: &Link) -> Listened {
         if !known {
             return Listened::Unknown;
         }
-        if left.count.load(Ordering::Relaxed) != shards.left {
+        if *left.borrow_and_update() != shards.left {
             // The server has ended one, because it gives a slot away. Which reply belongs to which request is open now.
             link.misplaced.notify_one();
             break;
         }
         tokio::select! {
             _ = reader.join_next() => break,
-            () = left.more.notified() => {}
+            more = left.changed() => if more.is_err() { break },
             () = link.subscriptions.changed.notified() => {}
             () = sleep(IDLE_CHECK) => {
                 if shards.send([redis::cmd("PING")]).await.is_none() {

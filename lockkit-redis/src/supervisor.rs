@@ -6,8 +6,8 @@
 //! and lets every waiter try again.
 
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -15,12 +15,12 @@ use lockkit_core::store::{Backoff, lock};
 use lockkit_core::{ClientId, Outcome};
 use redis::RedisError;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::admission::{Admission, admit};
-use crate::config::{Protocol, RedisStoreBuilder};
+use crate::config::{Protocol, RedisStoreBuilder, TokenTtl};
 use crate::connection::{IDLE_CHECK, Link, State};
 use crate::handshake::Opened;
 use crate::keys;
@@ -50,7 +50,23 @@ impl Link {
     ) -> (Arc<Self>, JoinSet<()>) {
         let channel = keys::client_channel(ClientId::random());
         let subscriptions = Subscriptions::new(channel, config.acks == 0, waiters);
-        let link = Arc::new(Self::new(config, primary_key, subscriptions, misplaced));
+        let token_ttl = match config.token_ttl {
+            TokenTtl::After(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(0),
+            TokenTtl::Never => 0,
+        };
+        let link = Arc::new(Self {
+            config,
+            primary_key: Mutex::new(primary_key),
+            subscriptions: Arc::new(subscriptions),
+            state: watch::Sender::new(State::Pending),
+            suspicion: Notify::new(),
+            demoted: Notify::new(),
+            misplaced,
+            pending: AtomicU64::new(0),
+            replied: AtomicU64::new(0),
+            rewritten: AtomicU64::new(0),
+            token_ttl: AtomicU64::new(token_ttl),
+        });
         let (supervised, mut supervisor) = (Arc::clone(&link), JoinSet::new());
         supervisor.spawn_on(async move { supervised.supervise().await }, runtime);
         (link, supervisor)

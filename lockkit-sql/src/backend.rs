@@ -47,7 +47,6 @@ pub struct SqlStore<D: Dialect> {
 
 struct Inner<D: Dialect> {
     dialect: Arc<D>,
-    rules: Capabilities,
     table: Table,
 }
 
@@ -62,15 +61,10 @@ impl<D: Dialect> Drop for Inner<D> {
 
 impl<D: Dialect> SqlStore<D> {
     pub(crate) async fn connect(source: Source<D::Driver>, options: Options) -> Result<Self> {
-        let (rules, table) = (D::capabilities(&options), options.table.clone());
+        let table = options.table.clone();
         let dialect = D::open(source, options).await?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                dialect,
-                rules,
-                table,
-            }),
-        })
+        let inner = Arc::new(Inner { dialect, table });
+        Ok(Self { inner })
     }
 
     /// The table that keeps the locks.
@@ -158,7 +152,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.rules
+        self.dialect().common().rules
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
+use lockkit_core::Outcome;
 use sqlx::error::BoxDynError;
 use sqlx::query::Query;
 use sqlx::{
@@ -11,7 +12,7 @@ use sqlx::{
     Execute, IntoArguments, RawSql, Row, Type, query_with, raw_sql,
 };
 
-use crate::error::{Errors, Phase, Result, unclear};
+use crate::error::{Errors, Phase, Result};
 use crate::template::Template;
 use crate::values::{Syntax, Value, Values};
 
@@ -220,7 +221,8 @@ pub(crate) async fn send<D: Driver>(
         Err(error) => {
             let error = D::ERRORS.of(operation, Phase::Asking, &error);
             Err(if D::COMMITS_EACH && changed(&replies).is_some() {
-                unclear(error)
+                // Earlier statements were executed.
+                error.with_outcome(Outcome::Indeterminate)
             } else {
                 error
             })

@@ -71,15 +71,6 @@ pub(crate) fn fault_of(error: &BackendError) -> Option<&SqlFault> {
     error.source()?.downcast_ref()
 }
 
-/// The error of a message whose earlier statements were executed.
-pub(crate) fn unclear(error: BackendError) -> BackendError {
-    let Some(fault) = fault_of(&error).cloned() else {
-        return error;
-    };
-    let (backend, operation) = (error.backend(), error.operation());
-    BackendError::new(backend, operation, Outcome::Indeterminate, fault)
-}
-
 /// The error with the address of its server.
 pub(crate) fn at(address: &str, error: BackendError) -> BackendError {
     let Some(fault) = fault_of(&error).cloned() else {

@@ -1,6 +1,5 @@
 //! Attempts: joining the queue of a lock, and finding the own node again after a lost answer.
 
-use std::error::Error as _;
 use std::sync::Arc;
 
 use lockkit_core::contract::{Attempt, Ticket};
@@ -52,8 +51,7 @@ impl Shared {
             self.set(ticket.holder, None);
             return error;
         }
-        let why = error.source().map(ToString::to_string);
-        fault("attempt", Outcome::Indeterminate, why.unwrap_or_default())
+        error.with_outcome(Outcome::Indeterminate)
     }
 
     async fn join(&self, ticket: &Ticket) -> Result<Attempt> {

@@ -41,9 +41,7 @@ impl Shared {
 
     /// The token of a hold by a node: the transaction that created it. INV-4.
     pub(crate) fn token(&self, czxid: i64) -> Result<FencingToken> {
-        let number = u64::try_from(czxid).ok();
-        let token = number.and_then(|number| number.checked_add(self.token_base));
-        token.and_then(FencingToken::new).ok_or_else(|| {
+        FencingToken::of_revision(czxid, self.token_base).ok_or_else(|| {
             let why = "the token does not fit: is `token_base` too large?";
             fault("attempt", Outcome::Rejected, why)
         })

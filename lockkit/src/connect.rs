@@ -186,7 +186,7 @@ impl Connect {
         settings.outage = settings.outage.or(options.outage);
         let wait = self.wait.or(settings.outage);
         let wait = wait.unwrap_or(ClientOptions::DEFAULT_OUTAGE);
-        let ttl = settings.lease.map(Lease::ttl);
+        let ttl = settings.lease.unwrap_or_default().ttl();
         let store = stores::open_within(&url, settings.clock.as_ref(), ttl, wait).await?;
         LockClient::builder_arc(store).with(settings).build()
     }

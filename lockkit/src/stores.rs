@@ -44,7 +44,7 @@ const EMBEDDED: &[&str] = &["memory", "file", "sqlite"];
 pub(crate) async fn open_within(
     url: &StoreUrl,
     clock: Option<&Arc<dyn Clock>>,
-    ttl: Option<Duration>,
+    ttl: Duration,
     wait: Duration,
 ) -> Result<Arc<dyn DistributedLock>> {
     let began = Instant::now();
@@ -92,7 +92,7 @@ pub(crate) async fn open_within(
 async fn open(
     mut url: StoreUrl,
     clock: Option<&Arc<dyn Clock>>,
-    ttl: Option<Duration>,
+    ttl: Duration,
 ) -> Result<Arc<dyn DistributedLock>> {
     let url = &mut url;
     // A store joins here with one arm for its schemes, under `#[cfg(feature = "...")]`.
@@ -103,14 +103,14 @@ async fn open(
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
         | "redis+cluster" | "rediss+cluster" => {
-            let mut builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
-            if let Some(ttl) = ttl {
-                builder = builder.ttl(ttl);
-            }
-            Arc::new(builder.connect().await?)
+            let builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
+            Arc::new(builder.ttl(ttl).connect().await?)
         }
         #[cfg(feature = "redis")]
-        "redlock" | "redlocks" => Arc::new(redlock(url, ttl)?.connect().await?),
+        "redlock" | "redlocks" => {
+            let builder = lockkit_redis::RedlockStoreBuilder::from_url(url)?;
+            Arc::new(builder.ttl(ttl).connect().await?)
+        }
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => {
             let mut builder = lockkit_etcd::EtcdStoreBuilder::from_url(url)?;
@@ -121,48 +121,28 @@ async fn open(
             Arc::new(builder.connect().await?)
         }
         #[cfg(feature = "mysql")]
-        "mysql" => Arc::new(
-            SqlStoreBuilder::<lockkit_sql::Mysql>::from_url(url)?
-                .connect()
-                .await?,
-        ),
+        "mysql" => sql(SqlStoreBuilder::<lockkit_sql::Mysql>::from_url(url)?).await?,
         #[cfg(feature = "postgres")]
-        "postgres" => Arc::new(
-            SqlStoreBuilder::<lockkit_sql::Postgres>::from_url(url)?
-                .connect()
-                .await?,
-        ),
+        "postgres" => sql(SqlStoreBuilder::<lockkit_sql::Postgres>::from_url(url)?).await?,
         #[cfg(feature = "sqlite")]
-        "sqlite" => Arc::new(
-            SqlStoreBuilder::<lockkit_sql::Sqlite>::from_url(url)?
-                .connect()
-                .await?,
-        ),
+        "sqlite" => sql(SqlStoreBuilder::<lockkit_sql::Sqlite>::from_url(url)?).await?,
         #[cfg(feature = "zk")]
         "zk" | "zks" => {
             let mut builder = lockkit_zk::ZkStoreBuilder::from_url(url)?;
             if let Some(clock) = clock {
                 builder = builder.clock(Arc::clone(clock));
             }
-            if let Some(ttl) = ttl {
-                builder = builder.session(ttl);
-            }
-            Arc::new(builder.connect().await?)
+            Arc::new(builder.session(ttl).connect().await?)
         }
         other => return Err(absent(other).into()),
     })
 }
 
-#[cfg(feature = "redis")]
-fn redlock(
-    url: &mut StoreUrl,
-    ttl: Option<Duration>,
-) -> Result<lockkit_redis::RedlockStoreBuilder> {
-    let builder = lockkit_redis::RedlockStoreBuilder::from_url(url)?;
-    Ok(match ttl {
-        Some(ttl) => builder.ttl(ttl),
-        None => builder,
-    })
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+async fn sql<D: lockkit_sql::Dialect>(
+    builder: SqlStoreBuilder<D>,
+) -> Result<Arc<dyn DistributedLock>> {
+    Ok(Arc::new(builder.connect().await?))
 }
 
 /// Why no arm above serves a scheme.

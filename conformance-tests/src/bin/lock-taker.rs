@@ -28,7 +28,7 @@ fn write<'a>(client: &'a LockClient, guard: &'a Guard) -> Writing<'a> {
             let put = Txn::new().and_then([TxnOp::put(place, token, None)]);
             return match fenced.commit(put).await {
                 Ok(_) => Ok(true),
-                Err(lockkit_etcd::FencedError::Fenced) => Ok(false),
+                Err(FencedError::Fenced) => Ok(false),
                 Err(other) => Err(other.into()),
             };
         }

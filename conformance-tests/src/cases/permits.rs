@@ -19,6 +19,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(dead_permit_comes_back_once)
             .needs(Need::LeasePerHold)
             .needs(Need::StoreEndsLeases),
+        Case::new(ended_permit_is_not_described)
+            .needs(Need::LeasePerHold)
+            .needs(Need::StoreEndsLeases),
         Case::new(late_release_frees_no_other),
         Case::new(all_waiters_of_a_burst_are_served),
         Case::new(smaller_number_waits_for_its_own),
@@ -98,6 +101,25 @@ async fn dead_permit_comes_back_once(ctx: &Ctx) -> Outcome {
     let guards = [one.soon().await??, other.soon().await??];
     guards.iter().try_for_each(Guard::check)?;
     Ok(())
+}
+
+/// A holder whose lease has ended holds no longer, though no step of another ticket has removed it.
+async fn ended_permit_is_not_described(ctx: &Ctx) -> Outcome {
+    let name = ctx.name();
+    let lock = permit(ctx, &name, 2).await?;
+    let living = taken(&lock).await?;
+    let dead = ticket(ctx, &name, &living)?;
+    ctx.store().await?.attempt(&dead).await?;
+    let held = lock.inspect().await?.map(|state| state.holders.len());
+    ensure(held == Some(2), format!("{held:?} hold"))?;
+    sleep(ctx.freed_after()).await;
+    living.check()?;
+    let state = lock.inspect().await?;
+    let holders = state.map_or_else(Vec::new, |state| state.holders);
+    let dead = dead.holder.to_string();
+    let still = holders.iter().any(|holder| holder.id.contains(&dead));
+    ensure(holders.len() == 1 && !still, format!("{holders:?}"))?;
+    Ok(living.release().await?)
 }
 
 /// A release that comes twice gives nothing back the second time.

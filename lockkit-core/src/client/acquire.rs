@@ -75,9 +75,14 @@ impl Acquire {
             self.serve_others();
             return Err(error.clone().into());
         }
-        drop(unfinished);
         let (waiter, entry) = self.waiter();
         shared.queues.first_waits(&self.key, waiter);
+        if shared.is_closing() {
+            // The withdrawal of the ticket is unfinished work again.
+            shared.queues.close();
+        }
+        // Only now: a shutdown that waits for attempts finds the withdrawal.
+        drop(unfinished);
         let attempt = Attempting {
             ticket,
             sent,

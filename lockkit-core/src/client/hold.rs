@@ -14,9 +14,7 @@ use tokio::task::AbortHandle;
 
 use self::state::{State, Watching};
 use crate::client::context::Context;
-use crate::contract::{
-    Error, FencingToken, Grant, LockName, LossReason, Mode, Ticket, TtlOf, Watch,
-};
+use crate::contract::{Error, FencingToken, Grant, LockName, LossReason, Ticket, TtlOf, Watch};
 use crate::store::sync::lock;
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, first_renewal_due, lease_for, renewal_due, window};
@@ -182,11 +180,6 @@ impl Hold {
             reason,
             source: state.failure.clone().filter(|_| expired),
         }
-    }
-
-    /// Whether an owner that has this hold needs no other one to hold in `mode`.
-    pub(crate) const fn covers(&self, mode: Mode) -> bool {
-        self.ticket.mode.covers(mode)
     }
 
     /// What the hold is to those who had its guards.

@@ -228,13 +228,13 @@ impl Lock {
     }
 
     async fn wait_for(&self, began: Instant, deadline: Option<Instant>) -> Result<Guard> {
-        self.enter().await?;
         let timeout = || Error::Timeout {
             name: self.name.clone(),
             waited: began.elapsed(),
             state: None,
         };
         let claim = loop {
+            self.enter().await?;
             match self.reenter()? {
                 Reentry::Done(guard) => return Ok(guard),
                 Reentry::Claimed(claim) => break Some(claim),
@@ -366,7 +366,7 @@ impl Lock {
 
     /// The guard of a hold that its owner has, if that is enough.
     fn covered(&self, guard: Guard) -> Result<Guard> {
-        if guard.held().hold.covers(self.mode) {
+        if guard.ticket().mode.covers(self.mode) {
             return Ok(guard);
         }
         let name = &self.name;

@@ -75,7 +75,8 @@ impl LockClient {
 
     /// As [`builder`](Self::builder), for a store that is shared already.
     pub fn builder_arc(store: Arc<dyn DistributedLock>) -> LockClientBuilder {
-        LockClientBuilder::new(store)
+        let settings = ClientSettings::default();
+        LockClientBuilder { store, settings }
     }
 
     /// The lock called `name`: a text, or a [`LockName`]. Nothing is sent.
@@ -265,13 +266,6 @@ pub struct LockClientBuilder {
 }
 
 impl LockClientBuilder {
-    pub(crate) fn new(store: Arc<dyn DistributedLock>) -> Self {
-        Self {
-            store,
-            settings: ClientSettings::default(),
-        }
-    }
-
     /// All options at once.
     #[doc(hidden)]
     pub fn with(mut self, settings: ClientSettings) -> Self {

@@ -190,33 +190,19 @@ impl Queues {
 
     /// Ends the queue if it has no waiter; returns what counted its withdrawal, or `Err` if it has one.
     pub(crate) fn close_if_idle(&self, key: &Key) -> Result<Option<Outstanding>, Occupied> {
-        let waits = |queue: &mut Queue| !queue.waiters.is_empty();
         let mut entries = lock(&self.entries);
-        let Some(entry) = entries.get_mut(&key.name) else {
-            return Ok(None);
-        };
-        if entry.queue(key).is_some_and(waits) {
+        let entry = entries.get_mut(&key.name);
+        let queue = entry.and_then(|entry| entry.queue(key));
+        if queue.is_some_and(|queue| !queue.waiters.is_empty()) {
             return Err(Occupied);
         }
-        let queue = entry.remove(key);
-        if entry.is_idle() {
-            entries.remove(&key.name);
-        }
-        Ok(queue.and_then(|queue| queue.leaving))
+        Ok(take(&mut entries, key).and_then(|queue| queue.leaving))
     }
 
     /// Ends the queue with all its waiters: their receivers see the senders go.
     pub(crate) fn abandon(&self, key: &Key) {
-        let mut entries = lock(&self.entries);
-        let Some(entry) = entries.get_mut(&key.name) else {
-            return;
-        };
-        let queue = entry.remove(key);
-        if entry.is_idle() {
-            entries.remove(&key.name);
-        }
+        let queue = take(&mut lock(&self.entries), key);
         // Dropped last and unlocked: what waits in a sender may come back to this table.
-        drop(entries);
         drop(queue);
     }
 
@@ -274,23 +260,24 @@ impl Queues {
 pub(crate) struct Occupied;
 
 impl Entry {
-    fn position(&self, key: &Key) -> Option<usize> {
-        self.queues.iter().position(|queue| queue.key == *key)
-    }
-
     fn queue(&mut self, key: &Key) -> Option<&mut Queue> {
-        let at = self.position(key)?;
-        self.queues.get_mut(at)
-    }
-
-    fn remove(&mut self, key: &Key) -> Option<Queue> {
-        let at = self.position(key)?;
-        Some(self.queues.swap_remove(at))
+        self.queues.iter_mut().find(|queue| queue.key == *key)
     }
 
     fn is_idle(&self) -> bool {
         self.holds == 0 && self.queues.is_empty()
     }
+}
+
+/// Takes a queue out, and forgets a name that is not used any more.
+fn take(entries: &mut HashMap<LockName, Entry>, key: &Key) -> Option<Queue> {
+    let entry = entries.get_mut(&key.name)?;
+    let at = entry.queues.iter().position(|queue| queue.key == *key);
+    let queue = at.map(|at| entry.queues.swap_remove(at));
+    if entry.is_idle() {
+        entries.remove(&key.name);
+    }
+    queue
 }
 
 #[cfg(test)]

@@ -170,6 +170,13 @@ pub struct BackendError {
 }
 
 impl BackendError {
+    /// The same failure with another effect. For authors of stores.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_outcome(self, outcome: Outcome) -> Self {
+        Self { outcome, ..self }
+    }
+
     /// Describes a failed `operation` of `backend`; `source` may be a text.
     pub fn new(
         backend: &'static str,

@@ -47,6 +47,13 @@ impl FencingToken {
         self.0.get()
     }
 
+    /// The token of a store's own revision, above a base that the operator chose; `None` if it does not fit.
+    #[must_use]
+    pub fn of_revision(revision: i64, base: u64) -> Option<Self> {
+        let base = i64::try_from(base).ok()?;
+        Self::try_from(revision.checked_add(base)?).ok()
+    }
+
     /// The number for a signed column of a database; the largest one if it does not fit.
     #[must_use]
     pub fn to_i64(self) -> i64 {

@@ -2,11 +2,34 @@
 
 use std::sync::Mutex;
 
-use crate::client::Lock;
+use crate::client::{Guard, Lock};
 use crate::contract::{
     BackendError, DistributedLock, Error, FencingToken, Outcome, Result, Ticket, Work,
 };
 use crate::store::sync::lock;
+
+/// The reason why guarded work was not done.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FencedError {
+    /// The hold has ended: nothing was done. Stop writing.
+    #[error("the hold has ended: nothing was done")]
+    Fenced,
+    /// The server failed or refused the request. See the source.
+    #[error("the guarded request failed")]
+    Backend(#[from] BackendError),
+}
+
+impl FencedError {
+    /// The error of entering a section whose reads failed.
+    #[must_use]
+    pub fn on_entry(self, guard: &Guard) -> Error {
+        match self {
+            Self::Fenced => Error::superseded(guard.name(), guard.token()),
+            Self::Backend(error) => error.into(),
+        }
+    }
+}
 
 /// The work of a ticket, with what came back from the step that did it.
 #[derive(Debug)]
@@ -65,23 +88,24 @@ pub fn store_of<'a, S: DistributedLock + 'static>(lock: &'a Lock, kind: &str) ->
     })
 }
 
-/// What came of a release with work: the reply, also where a later request has failed. The error is `None` if
-/// the hold had ended before and the work was not done.
+/// What came of a release with work: the reply, also where a later request has failed.
 ///
 /// # Errors
-/// - That of the store, or of [`of_commit`].
+/// - [`FencedError::Fenced`] if the hold had ended before and the work was not done.
+/// - [`FencedError::Backend`] that of the store, or of [`of_commit`].
 pub fn committed<T>(
     reply: Option<T>,
     ended: Result<()>,
     backend: &'static str,
-) -> Result<T, Option<BackendError>> {
+) -> Result<T, FencedError> {
     match (reply, ended) {
         (Some(reply), _) => Ok(reply),
-        (None, Err(error)) => Err(of_commit(error, backend)),
+        (None, Err(error)) => {
+            Err(of_commit(error, backend).map_or(FencedError::Fenced, Into::into))
+        }
         (None, Ok(())) => {
             let why = "the reply of the server cannot be read";
-            let error = BackendError::new(backend, "commit", Outcome::Indeterminate, why);
-            Err(Some(error))
+            Err(BackendError::new(backend, "commit", Outcome::Indeterminate, why).into())
         }
     }
 }

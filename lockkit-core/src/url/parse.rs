@@ -26,52 +26,50 @@ const MISPLACED_AT: &str = "the URL has an `@` after its hosts: in a user or pas
 impl FromStr for StoreUrl {
     type Err = InvalidUrl;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text)
+    fn from_str(text: &str) -> Result<Self, InvalidUrl> {
+        let parts = text.split_once(':');
+        let (scheme, rest) = parts
+            .filter(|(scheme, _)| is_scheme(scheme))
+            .ok_or_else(|| InvalidUrl::new(NO_SCHEME))?;
+        let scheme = canonical(scheme.to_ascii_lowercase());
+        if rest.contains('#') {
+            return Err(InvalidUrl::new("the URL has a `#`: write it as `%23`"));
+        }
+        if rest.contains(|c: char| c.is_control() || c.is_whitespace()) {
+            return Err(InvalidUrl::new(BAD_CHARACTER));
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = split_authority(rest);
+        // Behind hosts an `@` most likely ends a password that was cut at a `/` or `?`, and what would be
+        // taken for hosts, path and options is a part of it: it must not go on and be shown as such.
+        let has_hosts = authority.is_some_and(|authority| !authority.is_empty());
+        if has_hosts && (path.contains('@') || query.contains('@')) {
+            return Err(InvalidUrl::new(MISPLACED_AT));
+        }
+        let mut url = Self {
+            options: Options::parse(&scheme, query)?,
+            scheme,
+            user: None,
+            password: None,
+            authority: authority.is_some(),
+            hosts: Vec::new(),
+            path: decoded(path, "path")?,
+        };
+        let Some(authority) = authority else {
+            return Ok(url);
+        };
+        let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = split_at_colon(user);
+        url.user = Some(decoded(user, "user")?).filter(|user| !user.is_empty());
+        let password = password.map(|password| decoded(password, "password"));
+        url.password = password.transpose()?;
+        if !hosts.is_empty() {
+            let hosts = hosts.split(',').zip(1..);
+            let hosts = hosts.map(|(host, position)| parse_host(host, position));
+            url.hosts = hosts.collect::<Result<_, _>>()?;
+        }
+        Ok(url)
     }
-}
-
-fn parse(text: &str) -> Result<StoreUrl, InvalidUrl> {
-    let parts = text.split_once(':');
-    let (scheme, rest) = parts
-        .filter(|(scheme, _)| is_scheme(scheme))
-        .ok_or_else(|| InvalidUrl::new(NO_SCHEME))?;
-    let scheme = canonical(scheme.to_ascii_lowercase());
-    if rest.contains('#') {
-        return Err(InvalidUrl::new("the URL has a `#`: write it as `%23`"));
-    }
-    if rest.contains(|c: char| c.is_control() || c.is_whitespace()) {
-        return Err(InvalidUrl::new(BAD_CHARACTER));
-    }
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = split_authority(rest);
-    // Behind hosts an `@` most likely ends a password that was cut at a `/` or `?`, and what would be
-    // taken for hosts, path and options is a part of it: it must not go on and be shown as such.
-    let has_hosts = authority.is_some_and(|authority| !authority.is_empty());
-    if has_hosts && (path.contains('@') || query.contains('@')) {
-        return Err(InvalidUrl::new(MISPLACED_AT));
-    }
-    let mut url = StoreUrl {
-        options: Options::parse(&scheme, query)?,
-        scheme,
-        user: None,
-        password: None,
-        authority: authority.is_some(),
-        hosts: Vec::new(),
-        path: decoded(path, "path")?,
-    };
-    let Some(authority) = authority else {
-        return Ok(url);
-    };
-    let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let (user, password) = split_at_colon(user);
-    url.user = Some(decoded(user, "user")?).filter(|user| !user.is_empty());
-    let password = password.map(|password| decoded(password, "password"));
-    url.password = password.transpose()?;
-    if !hosts.is_empty() {
-        url.hosts = parse_hosts(hosts)?;
-    }
-    Ok(url)
 }
 
 fn is_scheme(text: &str) -> bool {
@@ -100,17 +98,8 @@ fn split_authority(rest: &str) -> (Option<&str>, &str) {
 
 /// The part before the first `:`, and what follows it if there is one.
 fn split_at_colon(text: &str) -> (&str, Option<&str>) {
-    match text.split_once(':') {
-        Some((before, after)) => (before, Some(after)),
-        None => (text, None),
-    }
-}
-
-fn parse_hosts(text: &str) -> Result<Vec<Host>, InvalidUrl> {
-    text.split(',')
-        .enumerate()
-        .map(|(index, host)| parse_host(host, index + 1))
-        .collect()
+    let parts = text.split_once(':');
+    parts.map_or((text, None), |(before, after)| (before, Some(after)))
 }
 
 fn parse_host(text: &str, position: usize) -> Result<Host, InvalidUrl> {

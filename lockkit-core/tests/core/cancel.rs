@@ -222,6 +222,25 @@ async fn shutdown_waits_for_requests_in_flight() {
     }
 }
 
+/// The answer that the lock is held comes while the client waits for its requests.
+#[tokio::test]
+async fn shutdown_waits_until_a_place_is_withdrawn() {
+    for polls in 1..=5 {
+        let (store, client) = setup();
+        let other = LockClient::builder(store.connect()).build().unwrap();
+        let _held = lock(&other).acquire().await.unwrap();
+        let lock = lock(&client);
+        let mut request = pin!(lock.acquire());
+        assert!(poll_times(request.as_mut(), polls).await.is_none());
+        let shutdown = async {
+            client.shutdown(Duration::ZERO).await.unwrap();
+            assert_eq!(store.counts().waiters, 0, "after {polls} polls");
+        };
+        let (answer, ()) = tokio::join!(biased; request, shutdown);
+        assert!(matches!(answer, Err(Error::Shutdown)), "{answer:?}");
+    }
+}
+
 /// The lock comes to a waiter on another thread, at the moment at which its caller leaves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn drain_waits_for_a_hold_whose_waiter_leaves() {

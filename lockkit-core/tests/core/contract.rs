@@ -62,6 +62,13 @@ fn token_goes_through_a_signed_column_and_through_text() {
         assert!(text.parse::<FencingToken>().is_err(), "{text}");
     }
     assert_eq!(FencingToken::new(u64::MAX).unwrap().to_i64(), i64::MAX);
+    let of_revision = |base| FencingToken::of_revision(5, base).map(FencingToken::to_i64);
+    let largest = i64::MAX.cast_unsigned();
+    assert_eq!(of_revision(2), Some(7));
+    assert_eq!(of_revision(largest - 5), Some(i64::MAX));
+    for base in [largest - 4, largest, largest + 1, u64::MAX] {
+        assert_eq!(of_revision(base), None, "above {base}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod tests;
 
 use lockkit_core::{BackendError, FencingToken, Outcome};
 
-use crate::error::Result;
+use crate::error::{Result, text_of};
 
 pub(crate) const BACKEND: &str = "redlock";
 
@@ -82,7 +82,7 @@ impl Votes {
     pub(crate) fn error(&self, withdrawn: bool) -> BackendError {
         let failure = failure("attempt", self.0.len(), self.errors().cloned().collect());
         match (withdrawn, failure.outcome()) {
-            (true, Outcome::Unavailable) => indeterminate("attempt", &failure),
+            (true, Outcome::Unavailable) => failure.with_outcome(Outcome::Indeterminate),
             _ => failure,
         }
     }
@@ -155,7 +155,7 @@ impl Count {
         let failure = failure(self.operation, self.nodes, self.errors);
         Err(match self.yes {
             0 => failure,
-            _ => indeterminate(self.operation, &failure),
+            _ => failure.with_outcome(Outcome::Indeterminate),
         })
     }
 }
@@ -166,12 +166,8 @@ pub(crate) fn refused(operation: &'static str, why: impl Into<String>) -> Backen
 }
 
 pub(crate) fn silent(operation: &'static str) -> BackendError {
-    BackendError::new(
-        BACKEND,
-        operation,
-        Outcome::Indeterminate,
-        "no reply in time",
-    )
+    let why = "no reply in time";
+    BackendError::new(BACKEND, operation, Outcome::Indeterminate, why)
 }
 
 /// One error for those of several nodes.
@@ -180,26 +176,19 @@ pub(crate) fn failure(
     nodes: usize,
     errors: Vec<BackendError>,
 ) -> BackendError {
-    let count = |outcome| {
-        let same = errors.iter().filter(|error| error.outcome() == outcome);
-        same.count()
+    let of = |outcome: Outcome| {
+        errors
+            .iter()
+            .filter(move |error| error.outcome() == outcome)
     };
     let outcome = match () {
         // The others cannot make a majority.
-        () if count(Outcome::Rejected) > nodes - majority(nodes) => Outcome::Rejected,
-        () if count(Outcome::Indeterminate) > 0 => Outcome::Indeterminate,
+        () if of(Outcome::Rejected).count() > nodes - majority(nodes) => Outcome::Rejected,
+        () if of(Outcome::Indeterminate).count() > 0 => Outcome::Indeterminate,
         () => Outcome::Unavailable,
     };
-    let first = errors.iter().find(|error| error.outcome() == outcome);
-    let cause = first.or(errors.first()).and_then(std::error::Error::source);
-    let cause = cause.map(ToString::to_string).unwrap_or_default();
+    let first = of(outcome).next().or(errors.first());
+    let cause = first.map(text_of).unwrap_or_default();
     let why = format!("{} of {nodes} nodes fail: {cause}", errors.len());
     BackendError::new(BACKEND, operation, outcome, why)
-}
-
-/// The same failure, where some nodes have done it.
-fn indeterminate(operation: &'static str, error: &BackendError) -> BackendError {
-    let cause = std::error::Error::source(error).map(ToString::to_string);
-    let cause = cause.unwrap_or_default();
-    BackendError::new(BACKEND, operation, Outcome::Indeterminate, cause)
 }

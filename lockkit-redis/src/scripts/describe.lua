@@ -11,11 +11,13 @@ local function describe(found)
     string.format('%.0f', now())}
   if found ~= 'lock' then return reply end
   for _, field in ipairs(redis.call('HKEYS', LOCK)) do
-    if field ~= 'mode' then
-      local ends = tonumber(redis.call('ZSCORE', SHARES, field) or '0')
+    local ends = tonumber(redis.call('ZSCORE', SHARES, field) or '0')
+    local left = ends > 0 and ends - math.floor(now() / 1000) or reply[2]
+    -- A share whose lease has ended holds no longer, though no step has removed it yet.
+    if field ~= 'mode' and (ends == 0 or left > 0) then
       reply[#reply + 1] = field
       reply[#reply + 1] = redis.call('HGET', LOCK, field)
-      reply[#reply + 1] = ends > 0 and ends - math.floor(now() / 1000) or reply[2]
+      reply[#reply + 1] = left
     end
   end
   return reply

@@ -150,7 +150,7 @@ impl Steps for Mysql {
 
     async fn open(source: Source<sqlx::MySql>, options: Options) -> Result<Arc<Self>> {
         let pool = Pool::new(source, identity, &options, options.prepare);
-        let queries = open::find(&pool, &options, Self::capabilities(&options)).await?;
+        let queries = open::find(&pool, &options).await?;
         let waiters = Arc::clone(&queries.common.waiters);
         let this = Arc::new(Self {
             pool,

@@ -1,7 +1,5 @@
 //! Opens the store: refuses servers that cannot keep locks, and creates or checks the table.
 
-use lockkit_core::Capabilities;
-
 use super::driver::ERRORS;
 use super::queries::{Queries, ddl};
 use crate::config::Options;
@@ -29,14 +27,10 @@ const SERVER: &str = "SELECT VERSION(), 1 /*M!100600 + 1 */; \
      ('wsrep_on', 'group_replication_group_name', 'group_replication_single_primary_mode');";
 
 /// Finds the table, or creates it. Returns the queries for this server.
-pub(super) async fn find(
-    pool: &Pool<sqlx::MySql>,
-    options: &Options,
-    rules: Capabilities,
-) -> Result<Queries> {
+pub(super) async fn find(pool: &Pool<sqlx::MySql>, options: &Options) -> Result<Queries> {
     let maria = is_maria(&pool.ask_to_open(SERVER).await?)?;
     let table = &options.table;
-    let queries = Queries::new(table, maria, rules);
+    let queries = Queries::new(table, maria, options.capabilities());
     let (columns, probe) = (&queries.columns, &queries.common.shares.probe);
     check_table(pool, columns, probe, &ddl(table), &COLUMNS, options).await?;
     Ok(queries)

@@ -60,8 +60,7 @@ impl Steps for Sqlite {
     }
 
     async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Arc<Self>> {
-        let rules = Self::capabilities(&options);
-        let (pool, queries) = open::open(source, &options, rules).await?;
+        let (pool, queries) = open::open(source, &options).await?;
         Ok(Arc::new(Self { pool, queries }))
     }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use lockkit_core::Capabilities;
 #[cfg(unix)]
 use lockkit_core::file::network_fs;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
@@ -29,9 +28,8 @@ const COLUMNS: [(&str, &str); 7] = [
 pub(super) async fn open(
     source: Source<sqlx::Sqlite>,
     options: &Options,
-    rules: Capabilities,
 ) -> Result<(Pool<sqlx::Sqlite>, Queries)> {
-    open_on(network_fs, source, options, rules).await
+    open_on(network_fs, source, options).await
 }
 
 /// The same. `network_fs` returns the kind of network file system that a directory is on.
@@ -39,7 +37,6 @@ async fn open_on(
     network_fs: impl Fn(&Path) -> Option<&'static str>,
     source: Source<sqlx::Sqlite>,
     options: &Options,
-    rules: Capabilities,
 ) -> Result<(Pool<sqlx::Sqlite>, Queries)> {
     if !options.allow_network_fs {
         refuse_network_fs(network_fs, source.options().get_filename())?;
@@ -52,7 +49,7 @@ async fn open_on(
     };
     let pool = Pool::new(source, change, options, true);
     let table = &options.table;
-    let queries = Queries::new(table, rules);
+    let queries = Queries::new(table, options.capabilities());
     let (columns, probe) = (&queries.columns, &queries.common.shares.probe);
     check_table(&pool, columns, probe, &ddl(table), &COLUMNS, options).await?;
     Ok((pool, queries))
@@ -97,7 +94,7 @@ mod tests {
         let open = async |options: &Options| {
             let asked = |asked: &Path| (asked == dir.path()).then_some("NFS");
             let source = file(path.to_str().unwrap()).into();
-            open_on(asked, source, options, options.capabilities()).await
+            open_on(asked, source, options).await
         };
         let error = open(&options).await.unwrap_err();
         assert_eq!(error.outcome(), Outcome::Rejected);

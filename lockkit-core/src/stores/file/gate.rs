@@ -14,27 +14,16 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use super::lock_file::{LockFile, TryLock, written};
+use super::lock_file::{LockFile, TryLock, host_micros, written};
 use super::problem::Problem;
 
 const HEAD: &str = "lockkit gate, format 1, since ";
 const DIGITS: usize = 20;
 
-/// By what gates are judged.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
-    /// The wall clock of the machine in microseconds, which also dates its files.
-    pub(super) clock: fn() -> u64,
-    /// How long a gate stays shut that its waiter does not write.
-    pub(super) window: Duration,
-}
-
-impl Rules {
-    /// Whether the waiter wrote its gate lately. A clock that was set back makes a gate old, too.
-    fn is_fresh(self, gate: &fs::Metadata) -> bool {
-        let age = (self.clock)().abs_diff(written(gate));
-        u128::from(age) <= self.window.as_micros()
-    }
+/// Whether a gate was written within `window`. A clock that was set back makes it old, too.
+fn is_fresh(gate: &fs::Metadata, window: Duration) -> bool {
+    let age = host_micros().abs_diff(written(gate));
+    u128::from(age) <= window.as_micros()
 }
 
 /// A gate that this process has shut. It opens when it is dropped.
@@ -46,12 +35,12 @@ pub(super) struct Gate {
 }
 
 /// Whether a waiter keeps out a ticket that came at `since`. A gate that cannot be read is open.
-pub(super) fn is_shut(path: &Path, since: u64, rules: Rules) -> bool {
+pub(super) fn is_shut(path: &Path, since: u64, window: Duration) -> bool {
     // All that it costs an attempt where no client waits.
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return false;
     };
-    rules.is_fresh(&metadata) && matches!(earliest(path), Ok(Some(earliest)) if earliest < since)
+    is_fresh(&metadata, window) && matches!(earliest(path), Ok(Some(earliest)) if earliest < since)
 }
 
 /// Since when the waiter waits that has shut a gate.
@@ -64,10 +53,10 @@ fn earliest(path: &Path) -> Result<Option<u64>, Problem> {
 
 impl Gate {
     /// Shuts a gate to all that came after `since`; `None` if a waiter that came earlier has shut it.
-    pub(super) fn shut(path: &Path, since: u64, rules: Rules) -> Result<Option<Self>, Problem> {
+    pub(super) fn shut(path: &Path, since: u64, window: Duration) -> Result<Option<Self>, Problem> {
         let mut file = LockFile::open_or_create(path)?;
         if file.try_lock()? == TryLock::Held {
-            let passed = !rules.is_fresh(&file.metadata()?) || since_of(&file)? > Some(since);
+            let passed = !is_fresh(&file.metadata()?, window) || since_of(&file)? > Some(since);
             if !passed {
                 return Ok(None);
             }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::FileStore;
-use super::gate::{self, Gate, Rules};
-use super::lock_file::{LockFile, TryLock};
+use super::gate::{self, Gate};
+use super::lock_file::{LockFile, TryLock, host_micros};
 use super::names;
 use super::problem::Problem;
 use super::record::Record;
@@ -50,13 +50,13 @@ impl FileStore {
         let waiting = tickets.waiting.get(&ticket.holder);
         let since = waiting.map_or(u64::MAX, |waiting| waiting.since);
         drop(tickets);
-        Ok(gate::is_shut(&names::gate_of(path), since, self.rules()))
+        Ok(gate::is_shut(&names::gate_of(path), since, self.window()))
     }
 
     /// Notes that `ticket` was refused. From the second time on it keeps out those that came later: two that
     /// pass the lock to each other within one pause need no gate. Returns after which pause it polls best.
     pub(super) fn wait(&self, ticket: &Ticket) -> Option<Duration> {
-        let (now, rules) = (host_micros(), self.rules());
+        let now = host_micros();
         let mut tickets = lock(&self.tickets);
         if !ticket.enqueue || tickets.tombstones.contains(ticket.holder) {
             return None;
@@ -71,19 +71,16 @@ impl FileStore {
         if !matches!(gate.as_ref().map(|gate| gate.keep(*since)), Some(Ok(true))) {
             // A waiter that can have no gate waits without one.
             let path = names::gate_of(&self.path(&ticket.name));
-            *gate = Gate::shut(&path, *since, rules).ok().flatten();
+            *gate = Gate::shut(&path, *since, self.window()).ok().flatten();
         }
         // While it keeps others out, a free lock must not lie idle for much longer than they held it.
         let waited = Duration::from_micros(now.saturating_sub(*since));
         gate.as_ref().map(|_| (waited / 8).max(self.poll.min))
     }
 
-    /// By what gates are judged: their waiters poll three times within the window.
-    fn rules(&self) -> Rules {
-        Rules {
-            clock: host_micros,
-            window: self.poll.max.saturating_mul(3),
-        }
+    /// How long a gate stays shut that its waiter does not write: waiters poll three times within it.
+    fn window(&self) -> Duration {
+        self.poll.max.saturating_mul(3)
     }
 
     /// Locks the file once. It has to be repeated if the file is no longer the one at its path, or if
@@ -185,16 +182,6 @@ pub(super) fn next_token(before: &Record, path: &Path) -> Result<FencingToken, P
     let next = next.map(|next| next.max(host_micros()));
     next.and_then(FencingToken::new)
         .ok_or_else(|| Problem::LastToken(path.to_owned()))
-}
-
-/// The machine's wall clock in microseconds: the floor of tokens, never the measure of a lease.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "all holders of this store run on this machine, so that its clock is the store's own clock; only tokens depend on it"
-)]
-pub(super) fn host_micros() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
 }
 
 #[cfg(test)]

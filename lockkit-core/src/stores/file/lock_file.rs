@@ -193,3 +193,13 @@ pub(super) fn written(metadata: &fs::Metadata) -> u64 {
     let nanos = u64::try_from(metadata.mtime_nsec()).unwrap_or(0);
     seconds.saturating_mul(1_000_000) + nanos / 1_000
 }
+
+/// The machine's wall clock in microseconds: the floor of tokens and the age of gates, never the measure of a lease.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "all holders of this store run on this machine, so that its clock is the store's own clock; no lease depends on it"
+)]
+pub(super) fn host_micros() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
+}

@@ -10,8 +10,8 @@ use tokio::task::coop::consume_budget;
 
 use super::FileStore;
 use super::gate::Gate;
-use super::hold::{host_micros, next_token};
-use super::lock_file::{LockFile, TryLock, written};
+use super::hold::next_token;
+use super::lock_file::{LockFile, TryLock, host_micros, written};
 use super::names::{self, Decoded};
 use super::problem::Problem;
 use super::record::Record;
