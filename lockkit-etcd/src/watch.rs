@@ -52,8 +52,7 @@ impl EtcdWatch {
                 // With a shorter limit, a slow answer would close the connection, which may be well.
                 let remaining = self.shared.link.remaining("watch", at.session.id()).await;
                 if matches!(remaining, Ok(None)) {
-                    at.session.end();
-                    return self.shared.session_ended(at.session.id());
+                    return at.session.end();
                 }
                 sleep(pause).await;
             }
