@@ -48,6 +48,15 @@ async fn taken(lock: &Lock) -> Outcome<Guard> {
     guard.ok_or_else(|| Failure::new("a permit that is free was refused"))
 }
 
+/// So many hold, and this ticket does not.
+async fn others_hold(lock: &Lock, count: usize, dead: &Ticket) -> Outcome {
+    let state = lock.inspect().await?;
+    let holders = state.map_or_else(Vec::new, |state| state.holders);
+    let dead = dead.holder.to_string();
+    let still = holders.iter().any(|holder| holder.id.contains(&dead));
+    ensure(holders.len() == count && !still, format!("{holders:?}"))
+}
+
 async fn refused(lock: &Lock) -> Outcome {
     ensure(lock.try_acquire().await?.is_none(), "too many hold")
 }
@@ -92,11 +101,7 @@ async fn dead_permit_comes_back_once(ctx: &Ctx) -> Outcome {
     let (one, other) = (acquire(&waiters[0]), acquire(&waiters[1]));
     sleep(ctx.freed_after()).await;
     living.check()?;
-    let state = waiters[0].inspect().await?;
-    let holders = state.map_or_else(Vec::new, |state| state.holders);
-    let dead = dead.holder.to_string();
-    let still = holders.iter().any(|holder| holder.id.contains(&dead));
-    ensure(holders.len() == 2 && !still, format!("{holders:?}"))?;
+    others_hold(&waiters[0], 2, &dead).await?;
     living.release().await?;
     let guards = [one.soon().await??, other.soon().await??];
     guards.iter().try_for_each(Guard::check)?;
@@ -114,11 +119,7 @@ async fn ended_permit_is_not_described(ctx: &Ctx) -> Outcome {
     ensure(held == Some(2), format!("{held:?} hold"))?;
     sleep(ctx.freed_after()).await;
     living.check()?;
-    let state = lock.inspect().await?;
-    let holders = state.map_or_else(Vec::new, |state| state.holders);
-    let dead = dead.holder.to_string();
-    let still = holders.iter().any(|holder| holder.id.contains(&dead));
-    ensure(holders.len() == 1 && !still, format!("{holders:?}"))?;
+    others_hold(&lock, 1, &dead).await?;
     Ok(living.release().await?)
 }
 
