@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::Clock;
-use lockkit_core::url::{ClientOptions, InvalidUrl, StoreUrl};
+use lockkit_core::url::{InvalidUrl, StoreUrl};
 use lockkit_core::{ClientSettings, Lease, LockClient, Result};
-use tokio::runtime::Handle;
 
 use crate::stores;
 
@@ -162,12 +161,6 @@ impl Connect {
         self
     }
 
-    /// The runtime for the client's tasks; the one that [`connect`](Self::connect) runs in if not set.
-    pub fn runtime(mut self, handle: Handle) -> Self {
-        self.settings.runtime = Some(handle);
-        self
-    }
-
     /// Opens the store and makes the client.
     ///
     /// # Errors
@@ -176,16 +169,10 @@ impl Connect {
     /// # Cancel safety
     /// As the function [`connect`](fn@connect).
     pub async fn connect(self) -> Result<LockClient> {
-        let (mut url, mut settings) = (self.url?, self.settings);
-        let options = ClientOptions::take(&mut url.options)?;
-        settings.lease = settings.lease.or(options.ttl.map(Lease::renewed));
-        settings.label = settings.label.or(options.label);
-        settings.prefix = settings.prefix.or(options.prefix);
-        settings.max_hold = settings.max_hold.or(options.max_hold);
-        settings.timeout = settings.timeout.or(options.timeout);
-        settings.outage = settings.outage.or(options.outage);
+        let mut url = self.url?;
+        let settings = self.settings.or_of(&mut url.options)?;
         let wait = self.wait.or(settings.outage);
-        let wait = wait.unwrap_or(ClientOptions::DEFAULT_OUTAGE);
+        let wait = wait.unwrap_or(ClientSettings::DEFAULT_OUTAGE);
         let ttl = settings.lease.unwrap_or_default().ttl();
         let store = stores::open_within(&url, settings.clock.as_ref(), ttl, wait).await?;
         LockClient::builder_arc(store).with(settings).build()

@@ -10,7 +10,8 @@
 
 use lockkit::redis::RedisStoreBuilder;
 use lockkit::sql::{Mysql, Postgres, SqlStoreBuilder};
-use lockkit::url::{ClientOptions, InvalidUrl, StoreUrl};
+use lockkit::url::{InvalidUrl, StoreUrl};
+use lockkit_core::ClientSettings;
 
 /// A URL, the scheme that serves it, and parts of what its builder shows.
 #[rustfmt::skip]
@@ -39,7 +40,7 @@ const URLS: &[(&str, &str, &[&str])] = &[
 ];
 
 fn understood(url: &mut StoreUrl) -> Result<String, InvalidUrl> {
-    ClientOptions::take(&mut url.options)?;
+    ClientSettings::default().or_of(&mut url.options)?;
     Ok(match url.scheme() {
         "postgres" => format!("{:?}", SqlStoreBuilder::<Postgres>::from_url(url)?),
         "mysql" => format!("{:?}", SqlStoreBuilder::<Mysql>::from_url(url)?),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkit_core::contract::{Attempt, Renewal};
 use lockkit_core::layers::{Fault, Operation, Rule};
-use lockkit_core::{EndsBy, Lease, LossReason, Outcome as Effect, TtlOf, window};
+use lockkit_core::{Lease, LossReason, Outcome as Effect, TtlOf, window};
 use tokio::time::{Instant, sleep};
 
 use crate::case::{Case, Need};
@@ -80,14 +80,14 @@ async fn fixed_lease_frees_the_lock_while_its_guard_is_kept(ctx: &Ctx) -> Outcom
     Ok(())
 }
 
-/// A guard that ends sooner leaves the lock held until its shortest hold time has passed, also when
-/// nothing more of its client reaches the store, unless the session or the process ends with it.
+/// A guard that ends sooner leaves the lock held until its shortest hold time has passed, also when its client
+/// goes once all is drained.
 async fn lock_is_kept_for_its_shortest_hold_time(ctx: &Ctx) -> Outcome {
     tokio::try_join!(is_kept(ctx, false), is_kept(ctx, true))?;
     Ok(())
 }
 
-async fn is_kept(ctx: &Ctx, cut_off: bool) -> Outcome {
+async fn is_kept(ctx: &Ctx, goes: bool) -> Outcome {
     let least = ctx.longest(ctx.ttl() * 3);
     let (client, faults) = ctx.faulty().await?;
     let lock = client.lock(ctx.name())?.with_min_hold(least);
@@ -97,9 +97,10 @@ async fn is_kept(ctx: &Ctx, cut_off: bool) -> Outcome {
     let token = guard.token();
     soon(guard.release()).await??;
     ensure(start.elapsed() < ctx.ttl(), "the release waited")?;
-    if cut_off && ctx.capabilities().ends_by == EndsBy::Lease {
-        soon(client.drain()).await?;
+    if goes {
+        within(least + ctx.freed_after(), client.drain()).await?;
         faults.black_hole();
+        drop((client, lock));
     }
     let next = within(least + ctx.freed_after(), other.acquire()).await??;
     let kept = start.elapsed();

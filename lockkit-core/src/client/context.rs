@@ -1,9 +1,8 @@
 //! What every part of a client uses: its store, clock, runtime, limits and counts.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use fastrand::Rng;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -14,8 +13,6 @@ use crate::contract::{
     BackendError, Capabilities, ClientId, DistributedLock, EndsBy, Error, Grant, LockName, Mode,
     Outcome, Result, TtlOf,
 };
-use crate::store::sync::lock;
-use crate::time::backoff::{jitter, retry_delay};
 use crate::time::clock::{Clock, Moment};
 use crate::time::lease::{Lease, window};
 use crate::url::format_duration;
@@ -36,7 +33,6 @@ pub(crate) struct Context {
     pub(crate) timeout: Duration,
     /// After how long a failing store is given up by an acquire without a limit.
     pub(crate) outage: Duration,
-    pub(crate) random: Mutex<Rng>,
     /// What `drain` waits for.
     pub(crate) pending: Pending,
     /// Attempts that may still bring a hold of which nothing is pending yet.
@@ -48,19 +44,15 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// A random number in `-1.0..=1.0`.
-    pub(crate) fn jitter(&self) -> f64 {
-        jitter(&mut lock(&self.random))
-    }
-
-    /// How long to wait after the `errors`th failure in a row.
-    pub(crate) fn retry_delay(&self, errors: u32) -> Duration {
-        retry_delay(errors, self.jitter())
-    }
-
     /// Whether the store ends a hold by itself when no client renews it.
     pub(crate) fn lease_ends_hold(&self) -> bool {
         self.capabilities.ttl_of == TtlOf::PerHold && self.capabilities.ends_by == EndsBy::Lease
+    }
+
+    /// Whether a hold lasts as long as its lease when its client has gone. Where the store tells of losses,
+    /// it may end with the session of its client.
+    pub(crate) fn lease_keeps_hold(&self) -> bool {
+        self.lease_ends_hold() && !self.capabilities.tells_loss
     }
 
     /// From when on a grant counts that answered a request written at `sent`; `None` if its window

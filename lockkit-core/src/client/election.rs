@@ -8,6 +8,7 @@ use crate::client::guard::Guard;
 use crate::client::label::check_note;
 use crate::client::lock::Lock;
 use crate::contract::{FencingToken, LockName, LockState, Result};
+use crate::time::backoff::jitter;
 
 /// The shortest time between two looks at the leader.
 const LOOK: Duration = Duration::from_secs(1);
@@ -146,8 +147,7 @@ impl Leaders {
     pub async fn changed(&mut self) -> Result<Option<Leader>> {
         loop {
             sleep_until(self.next).await;
-            let jitter = self.election.lock.jitter().abs();
-            self.next = Instant::now() + LOOK.mul_f64(1.0 + 0.1 * jitter);
+            self.next = Instant::now() + LOOK.mul_f64(1.0 + 0.1 * jitter().abs());
             let now = self.election.leader().await?;
             if self.is_news(now.as_ref()) {
                 return Ok(now);

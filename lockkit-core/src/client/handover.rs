@@ -1,7 +1,5 @@
 //! A hold that passes from one guard to another: to another process, or to a reader of the same client.
 
-use std::num::NonZeroU32;
-
 use crate::client::guard::Guard;
 use crate::client::hold::Hold;
 use crate::client::lock_client::LockClient;
@@ -10,18 +8,19 @@ use crate::client::queue::Key;
 use crate::client::shared::Held;
 use crate::client::try_acquire::try_acquire;
 use crate::contract::{Error, FencingToken, HolderId, LockName, Mode, Result};
+use crate::store::tag::{read_mode, write_mode};
 
 impl Guard {
     /// Leaves the lock held for another process, which continues the hold with
     /// [`LockClient::adopt`]. Returns the text to give to it.
     ///
-    /// The lease begins anew and ends the hold unless it is adopted before. The text is a key to the lock:
-    /// do not log it.
+    /// The lease begins anew and ends the hold unless it is adopted before. A shortest or longest hold time
+    /// ends here: who adopts has its own. The text is a key to the lock: do not log it.
     ///
     /// # Errors
     /// In each case the guard is gone, as if it had been dropped.
     /// - [`Error::Unsupported`] if the store cannot hand over.
-    /// - [`Error::InvalidOption`] if the hold has other guards.
+    /// - [`Error::InvalidOption`] if the hold has other guards, or was [leaked](Guard::leak).
     /// - [`Error::Lost`] if the hold was lost.
     /// - [`Error::Backend`] if the store did not answer.
     ///
@@ -35,14 +34,10 @@ impl Guard {
         held.shared.context.check_adopts()?;
         let (ticket, sent) = held.on(Hold::renewal)?;
         self.renew(ticket, sent).await?;
-        let text = Detached {
-            holder: self.holder(),
-            token: self.token(),
-            mode: self.ticket().mode,
-            name: self.name().clone(),
-        };
+        let (holder, token, mode) = (self.holder(), self.token(), self.ticket().mode);
+        let text = format!("v1 {holder} {token} {} {}", write_mode(mode), self.name());
         drop(held.detach()?);
-        Ok(text.to_string())
+        Ok(text)
     }
 
     /// Makes a hold to write one to read, without a gap in which another writer could get the lock. The
@@ -54,7 +49,7 @@ impl Guard {
     /// # Errors
     /// In each case the guard is gone, as if it had been dropped.
     /// - [`Error::Unsupported`] if the store has exclusive locks only.
-    /// - [`Error::InvalidOption`] if the hold is none to write, or it has other guards.
+    /// - [`Error::InvalidOption`] if the hold is none to write, has other guards, or was [leaked](Guard::leak).
     /// - [`Error::Lost`] if the hold was lost.
     /// - [`Error::Backend`] if the store did not answer.
     ///
@@ -84,7 +79,7 @@ impl Guard {
             name: ticket.name.clone(),
             mode: Mode::Read,
             ttl: options.lease.ttl(),
-            lane: shared.queues.lane(Mode::Read),
+            lane: shared.queues.lane(&ticket.name, Mode::Read),
             work: None,
         };
         // Until it ends, the owner neither holds nor can acquire.
@@ -149,19 +144,20 @@ impl LockClient {
         if shared.is_closing() {
             return Err(Error::Shutdown);
         }
-        let Some(detached) = Detached::parse(text) else {
+        let Some((holder, token, mode, name)) = read_detached(text) else {
             let what = "the text does not come from `Guard::detach`".into();
             return Err(Error::InvalidOption { what });
         };
+        let stored = shared.context.stored(&name)?;
         let key = Key {
-            name: shared.context.stored(&detached.name)?,
-            mode: detached.mode,
+            mode,
             ttl: shared.options.lease.ttl(),
-            lane: shared.queues.lane(detached.mode),
+            lane: shared.queues.lane(&stored, mode),
+            name: stored,
             work: None,
         };
-        let guard = try_acquire(shared, &key, shared.options, Some(detached.holder)).await?;
-        guard.ok_or_else(|| Error::superseded(&detached.name, detached.token))
+        let guard = try_acquire(shared, &key, shared.options, Some(holder)).await?;
+        guard.ok_or_else(|| Error::superseded(&name, token))
     }
 }
 
@@ -189,41 +185,10 @@ impl Drop for Passing<'_> {
     }
 }
 
-/// What another process must know: `v1 {holder} {token} {mode} {name}`, where the mode is
-/// `exclusive`, `write`, `read` or the number of permits.
-struct Detached {
-    holder: HolderId,
-    token: FencingToken,
-    mode: Mode,
-    name: LockName,
-}
-
-impl Detached {
-    fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.strip_prefix("v1 ")?.splitn(4, ' ');
-        Some(Self {
-            holder: parts.next()?.parse().ok()?,
-            token: parts.next()?.parse().ok()?,
-            mode: match parts.next()? {
-                "exclusive" => Mode::Exclusive,
-                "write" => Mode::Write,
-                "read" => Mode::Read,
-                of => Mode::Permit {
-                    of: of.parse::<NonZeroU32>().ok()?,
-                },
-            },
-            name: LockName::new(parts.next()?).ok()?,
-        })
-    }
-}
-
-impl std::fmt::Display for Detached {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "v1 {} {} ", self.holder, self.token)?;
-        match self.mode {
-            Mode::Permit { of } => write!(f, "{of}")?,
-            mode => write!(f, "{mode}")?,
-        }
-        write!(f, " {}", self.name)
-    }
+/// What another process must know, of `v1 {holder} {token} {mode} {name}`.
+fn read_detached(text: &str) -> Option<(HolderId, FencingToken, Mode, LockName)> {
+    let mut parts = text.strip_prefix("v1 ")?.splitn(4, ' ');
+    let (holder, token) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let mode = read_mode(parts.next()?)?;
+    Some((holder, token, mode, LockName::new(parts.next()?).ok()?))
 }

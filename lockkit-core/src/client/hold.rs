@@ -16,6 +16,7 @@ use self::state::{State, Watching};
 use crate::client::context::Context;
 use crate::contract::{Error, FencingToken, Grant, LockName, LossReason, Ticket, TtlOf, Watch};
 use crate::store::sync::lock;
+use crate::time::backoff::jitter;
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, first_renewal_due, lease_for, renewal_due, window};
 
@@ -26,6 +27,8 @@ const WATCH_AFTER: Duration = Duration::from_millis(100);
 /// The longest time between two readings of the clock, by the renewal task and by `lost()`: they notice
 /// a suspend within this time. INV-1.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Why a hold cannot end with its last guard.
+const KEPT: &str = "is kept after its last guard: drop the guard";
 
 /// What a caller wants of the hold that it will get.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +127,7 @@ impl Hold {
             state.next_renewal = Some(if short {
                 first_renewal_due(since, grant.ttl, now)
             } else {
-                renewal_due(since, grant.ttl, context.jitter()).max(now)
+                renewal_due(since, grant.ttl, jitter()).max(now)
             });
         }
         let event = state.next_event();
@@ -243,7 +246,7 @@ impl Hold {
             return Ok(GuardEnd::Shared);
         }
         if state.keeps(now) {
-            if !state.leaked && (state.needs_renewal() || !self.context.lease_ends_hold()) {
+            if !state.leaked && (state.needs_renewal() || !self.context.lease_keeps_hold()) {
                 state.unfinished = Some(self.context.pending.begin());
             }
             return Ok(GuardEnd::Kept(state.next_event()));
@@ -255,7 +258,7 @@ impl Hold {
     /// Ends the hold for this client and leaves it at the store, for another ticket to adopt.
     ///
     /// # Errors
-    /// - [`Failure`] if the hold was lost before, or has other guards.
+    /// - [`Failure`] if the hold was lost before, has other guards, or was leaked.
     pub(crate) fn detach(&self) -> Result<Ending, Failure> {
         let (state, _) = self.held(lock(&self.state))?;
         self.end_with_last_guard(state)
@@ -268,8 +271,8 @@ impl Hold {
     /// - [`Failure`] if the hold was lost before, has other guards, or is not to end with its last guard.
     pub(crate) fn defer_release(&self) -> Result<(Ending, Moment), Failure> {
         let (state, now) = self.held(lock(&self.state))?;
-        if state.leaked || state.least.is_some_and(|least| now < least) {
-            return Err(self.refused("is kept after its last guard: drop the guard"));
+        if state.least.is_some_and(|least| now < least) {
+            return Err(self.refused(KEPT));
         }
         let until = state.limit().0;
         Ok((self.end_with_last_guard(state)?, until))
@@ -278,6 +281,9 @@ impl Hold {
     fn end_with_last_guard(&self, mut state: MutexGuard<'_, State>) -> Result<Ending, Failure> {
         if state.guards > 1 {
             return Err(self.refused("has other guards: release them first"));
+        }
+        if state.leaked {
+            return Err(self.refused(KEPT));
         }
         state.guards = 0;
         Ok(state.end(Phase::Released))

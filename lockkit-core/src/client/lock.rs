@@ -86,11 +86,6 @@ impl Lock {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// A random number of its client, in `-1.0..=1.0`.
-    pub(crate) fn jitter(&self) -> f64 {
-        self.shared.context.jitter()
-    }
-
     /// Sets the lease of later acquires.
     ///
     /// # Errors
@@ -234,7 +229,7 @@ impl Lock {
             state: None,
         };
         let claim = loop {
-            self.enter().await?;
+            self.enter(deadline.is_some()).await?;
             match self.reenter()? {
                 Reentry::Done(guard) => return Ok(guard),
                 Reentry::Claimed(claim) => break Some(claim),
@@ -258,7 +253,7 @@ impl Lock {
             if let Err(Error::Lost { reason, .. }) = guard.check()
                 && reason != LossReason::MaxHold
             {
-                self.enter().await?;
+                self.enter(deadline.is_some()).await?;
                 continue;
             }
             return Ok(claimed(claim, guard));
@@ -282,7 +277,7 @@ impl Lock {
     /// One round trip (on ZooKeeper two, and four when the lock is free). While the store does not answer, as
     /// [`acquire_timeout`](Self::acquire_timeout).
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        self.enter().await?;
+        self.enter(false).await?;
         let claim = match self.reenter()? {
             Reentry::Done(guard) => return Ok(Some(guard)),
             Reentry::Busy(_) => return Ok(None),
@@ -329,9 +324,10 @@ impl Lock {
         state
     }
 
-    /// What every acquire does first.
-    async fn enter(&self) -> Result<()> {
-        if Handle::try_current().is_err() {
+    /// What every acquire does first; one that `has_limit` needs a timer.
+    async fn enter(&self, has_limit: bool) -> Result<()> {
+        let runtime = &self.shared.context.runtime;
+        if Handle::try_current().is_err() || (has_limit && !runtime.has_time_here()) {
             return Err(Error::NoRuntime);
         }
         if self.shared.is_closing() {
@@ -381,7 +377,7 @@ impl Lock {
             name: self.stored.clone(),
             mode: self.mode,
             ttl: self.options.lease.ttl(),
-            lane: self.shared.queues.lane(self.mode),
+            lane: self.shared.queues.lane(&self.stored, self.mode),
             work: self.work.clone(),
         }
     }

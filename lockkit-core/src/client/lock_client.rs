@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use fastrand::Rng;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -27,7 +26,7 @@ use crate::contract::{
 };
 use crate::time::clock::{BootClock, Clock};
 use crate::time::lease::Lease;
-use crate::url::ClientOptions;
+use crate::url::{InvalidUrl, Options};
 
 /// The longest that one request may take.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -211,12 +210,16 @@ impl LockClient {
     /// # Errors
     /// - [`Error::Backend`] if releases were not answered within one request timeout. Their leases
     ///   end them.
+    /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime. The client is closed.
     ///
     /// # Cancel safety
     /// The client stays closed; call it again to finish.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let (shared, context) = (&self.shared, &self.shared.context);
         shared.close();
+        if !context.runtime.has_time_here() {
+            return Err(Error::NoRuntime);
+        }
         // What is still held after the grace is lost now.
         let finished = async {
             shared.queues.nothing_held().await;
@@ -253,8 +256,29 @@ pub struct ClientSettings {
     pub clock: Option<Arc<dyn Clock>>,
     pub timeout: Option<Duration>,
     pub outage: Option<Duration>,
-    pub runtime: Option<Handle>,
-    pub seed: Option<u64>,
+}
+
+impl ClientSettings {
+    /// The value of `outage` if it is not given.
+    pub const DEFAULT_OUTAGE: Duration = Duration::from_secs(30);
+
+    /// Takes the options of the client out of those of a URL; what is set already takes precedence.
+    ///
+    /// # Errors
+    /// - [`InvalidUrl`] if one is not a duration, or a duration of zero.
+    pub fn or_of(self, options: &mut Options) -> Result<Self, InvalidUrl> {
+        let ttl = options.positive_duration("ttl")?;
+        let prefix = options.text("prefix").filter(|prefix| !prefix.is_empty());
+        Ok(Self {
+            lease: self.lease.or(ttl.map(Lease::renewed)),
+            label: self.label.or(options.text("label")),
+            prefix: self.prefix.or(prefix),
+            timeout: self.timeout.or(options.positive_duration("timeout")?),
+            outage: self.outage.or(options.duration("outage")?),
+            max_hold: self.max_hold.or(options.positive_duration("max_hold")?),
+            ..self
+        })
+    }
 }
 
 /// Options of a [`LockClient`].
@@ -323,32 +347,17 @@ impl LockClientBuilder {
         self
     }
 
-    /// The runtime for the client's tasks. By default the one that [`build`](Self::build) is called in.
-    pub fn runtime(mut self, handle: Handle) -> Self {
-        self.settings.runtime = Some(handle);
-        self
-    }
-
-    /// Makes all random pauses follow from `seed`, for tests that must repeat.
-    pub const fn seed(mut self, seed: u64) -> Self {
-        self.settings.seed = Some(seed);
-        self
-    }
-
-    /// Makes the client and starts its tasks.
+    /// Makes the client and starts its tasks, in the runtime that it is called in.
     ///
     /// # Errors
-    /// - [`Error::NoRuntime`] if there is no runtime, or its time is not enabled.
+    /// - [`Error::NoRuntime`] if there is none, or its time is not enabled.
     /// - [`Error::Unsupported`] if the store cannot honour the lease.
     /// - [`Error::InvalidOption`] if the request timeout is zero, or the label has more than
     ///   128 bytes or a control character.
     /// - [`Error::InvalidName`] if the prefix has a NUL byte, or leaves no room for a name.
     pub fn build(self) -> Result<LockClient> {
         let settings = self.settings;
-        let handle = match settings.runtime {
-            Some(handle) => handle,
-            None => Handle::try_current().map_err(|_| Error::NoRuntime)?,
-        };
+        let handle = Handle::try_current().map_err(|_| Error::NoRuntime)?;
         if !has_time(&handle) {
             return Err(Error::NoRuntime);
         }
@@ -382,9 +391,8 @@ impl LockClientBuilder {
             timeout: timeout.min(LONGEST),
             outage: settings
                 .outage
-                .unwrap_or(ClientOptions::DEFAULT_OUTAGE)
+                .unwrap_or(ClientSettings::DEFAULT_OUTAGE)
                 .min(LONGEST),
-            random: Mutex::new(settings.seed.map_or_else(Rng::new, Rng::with_seed)),
             pending: Pending::default(),
             attempts: Pending::default(),
             releases: Semaphore::new(RELEASES_IN_FLIGHT),

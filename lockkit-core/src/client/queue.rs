@@ -5,7 +5,6 @@
 //! together wait in several lanes, each with a ticket of its own.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -72,8 +71,6 @@ pub(crate) struct Queues {
     entries: Mutex<HashMap<LockName, Entry>>,
     /// How many holds there are that were not left to their leases.
     holds: watch::Sender<usize>,
-    /// Counts the acquires that were given a lane.
-    lanes: AtomicU32,
     pending: Pending,
 }
 
@@ -82,17 +79,24 @@ impl Queues {
         Self {
             entries: Mutex::default(),
             holds: watch::Sender::default(),
-            lanes: AtomicU32::new(0),
             pending,
         }
     }
 
-    /// The next lane in turn: there is one for all acquires that exclude each other.
-    pub(crate) fn lane(&self, mode: Mode) -> u32 {
-        match mode.room().min(LANES) {
-            1 => 0,
-            lanes => self.lanes.fetch_add(1, Ordering::Relaxed) % lanes,
+    /// The lane in which the fewest wait: there is one for all acquires that exclude each other.
+    pub(crate) fn lane(&self, name: &LockName, mode: Mode) -> u32 {
+        let lanes = mode.room().min(LANES);
+        let mut waiting = [0; LANES as usize];
+        if lanes > 1
+            && let Some(entry) = lock(&self.entries).get(name)
+        {
+            for queue in entry.queues.iter().filter(|queue| queue.key.mode == mode) {
+                waiting[queue.key.lane as usize] += 1 + queue.waiters.len();
+            }
         }
+        (0..lanes)
+            .min_by_key(|lane| waiting[*lane as usize])
+            .unwrap_or(0)
     }
 
     /// Joins the queue of `key`; returns whether the caller is the first. One that `attempts` by

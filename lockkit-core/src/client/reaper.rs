@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use crate::client::context::Context;
 use crate::client::outstanding::Outstanding;
 use crate::contract::{BackendError, Outcome, Ticket};
+use crate::time::backoff::{jitter, retry_delay};
 use crate::time::clock::Moment;
 use crate::time::lease::window;
 
@@ -65,7 +66,7 @@ async fn release(context: &Context, ticket: &Ticket, ends: Option<Moment>) {
         let Err(error) = ask(context, ticket).await else {
             return;
         };
-        let mut pause = context.retry_delay(errors);
+        let mut pause = retry_delay(errors, jitter());
         if error.outcome() == Outcome::Rejected {
             pause *= SELDOM;
         }

@@ -10,6 +10,7 @@ use crate::client::outstanding::Outstanding;
 use crate::client::reaper::{Before, release_after, release_later};
 use crate::client::shared::Held;
 use crate::contract::{BackendError, Error, Outcome, Release, Result, Ticket, Work};
+use crate::time::backoff::{jitter, retry_delay};
 use crate::time::clock::Moment;
 
 /// A release in flight; dropping it hands the rest to the reaper.
@@ -100,7 +101,7 @@ async fn repeat(
                 if error.outcome() == Outcome::Indeterminate && counts {
                     unanswered = Some(error.clone());
                 }
-                let pause = context.retry_delay(errors);
+                let pause = retry_delay(errors, jitter());
                 if error.outcome() == Outcome::Rejected || Instant::now() + pause >= give_up {
                     // What became of the work is unknown, whatever became of the last request.
                     let unknown = unanswered.filter(|_| ticket.work.is_some());

@@ -14,6 +14,7 @@ use crate::client::hold::{Due, LONGEST_SLEEP};
 use crate::client::schedule::Schedule;
 use crate::client::shared::Held;
 use crate::contract::{LossReason, Ticket, Wake, Watch};
+use crate::time::backoff::{jitter, retry_delay};
 use crate::time::clock::{Clock, Moment};
 use crate::time::lease::renewal_timeout;
 
@@ -167,7 +168,7 @@ async fn watch(held: Held, mut kept: Option<Box<dyn Watch>>) {
                 }
             }
         }
-        sleep(context.retry_delay(errors)).await;
+        sleep(retry_delay(errors, jitter())).await;
         errors += 1;
     }
 }

@@ -12,6 +12,7 @@ use crate::client::queue::Key;
 use crate::client::reaper::{Before, release_after};
 use crate::client::shared::{Held, Shared};
 use crate::contract::{Attempt, BackendError, Error, HolderId, Outcome, Result, Ticket};
+use crate::time::backoff::{jitter, retry_delay};
 use crate::time::clock::Moment;
 
 /// Takes the lock if it is free; or the hold of `adopted`, if it lasts.
@@ -74,7 +75,7 @@ impl TryAcquire {
                 },
                 Err(error) => error,
             };
-            let pause = shared.context.retry_delay(errors);
+            let pause = retry_delay(errors, jitter());
             if error.outcome() == Outcome::Rejected || Instant::now() + pause >= give_up {
                 return Err(error.into());
             }

@@ -13,7 +13,7 @@ use crate::client::queue::{Key, Waiter};
 use crate::client::reaper::release_later;
 use crate::client::shared::{Held, Shared};
 use crate::contract::{Attempt, BackendError, Error, Grant, Outcome, Ticket, Waiting, Wake, Watch};
-use crate::time::backoff::pause;
+use crate::time::backoff::{jitter, pause, retry_delay};
 use crate::time::clock::Moment;
 use crate::time::lease::recheck;
 
@@ -184,10 +184,10 @@ impl Queued {
             })
         });
         let context = &self.shared.context;
-        let (polls, jitter) = (self.polls, context.jitter());
+        let polls = self.polls;
         self.polls += 1;
         let (rules, ttl) = (&context.capabilities, self.ticket.ttl);
-        Step::Pause(pause(rules, ttl, &held, polls, jitter))
+        Step::Pause(pause(rules, ttl, &held, polls, jitter()))
     }
 
     fn failed(&mut self, error: BackendError) -> Step {
@@ -212,7 +212,7 @@ impl Queued {
 
     /// How long to wait before the next attempt after a failure.
     fn backoff(&mut self) -> Duration {
-        let pause = self.shared.context.retry_delay(self.errors);
+        let pause = retry_delay(self.errors, jitter());
         self.errors += 1;
         pause
     }

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use fastrand::Rng;
-
 use crate::contract::{Attempt, Capabilities, Waiting};
 use crate::time::lease::recheck;
 
@@ -72,7 +70,7 @@ impl Backoff {
     pub fn pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = pause.saturating_mul(2).min(self.longest);
-        spread(pause, jitter(&mut Rng::new()))
+        spread(pause, jitter())
     }
 
     /// The next pause is the shortest again, after a success.
@@ -89,8 +87,8 @@ impl Default for Backoff {
 }
 
 /// A random number in `-1.0..=1.0`.
-pub(crate) fn jitter(random: &mut Rng) -> f64 {
-    random.f64().mul_add(2.0, -1.0)
+pub(crate) fn jitter() -> f64 {
+    fastrand::f64().mul_add(2.0, -1.0)
 }
 
 /// Spreads a pause over its upper half, so that clients that failed together do not return together.

@@ -9,7 +9,6 @@
 //! Secrets are never shown: neither [`StoreUrl`] nor [`InvalidUrl`] repeats a user, a password or
 //! the value of an option that it could not read as something harmless. INV-14.
 
-mod client;
 mod duration;
 mod invalid;
 mod options;
@@ -19,7 +18,6 @@ mod tls;
 
 use std::fmt;
 
-pub use client::ClientOptions;
 pub use duration::{InvalidDuration, format_duration, parse_duration};
 pub use invalid::InvalidUrl;
 pub use options::Options;

@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use lockkit_core::clock::TokioClock;
@@ -22,7 +22,6 @@ use crate::stage::{S, setup};
 fn another(store: &MemoryStore, like: &Arc<TokioClock>) -> LockClient {
     LockClient::builder(store.connect())
         .clock(like.clone())
-        .seed(2)
         .build()
         .unwrap()
 }
@@ -193,17 +192,27 @@ fn calls_outside_a_runtime_return_no_runtime() {
         Err(Error::NoRuntime)
     ));
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let client = LockClient::builder(MemoryStore::new())
-        .runtime(runtime.handle().clone())
-        .build()
-        .unwrap();
+    let client = {
+        let _inside = runtime.enter();
+        LockClient::new(MemoryStore::new()).unwrap()
+    };
     let lock = client.lock("a").unwrap();
     let mut acquire = std::pin::pin!(lock.acquire());
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(
         acquire.as_mut().poll(&mut context),
-        std::task::Poll::Ready(Err(Error::NoRuntime))
+        Poll::Ready(Err(Error::NoRuntime))
     ));
+    let mut shutdown = std::pin::pin!(client.shutdown(S));
+    assert!(matches!(
+        shutdown.as_mut().poll(&mut context),
+        Poll::Ready(Err(Error::NoRuntime))
+    ));
+    // Where no timer works, a wait cannot end in time.
+    let bare = tokio::runtime::Builder::new_current_thread();
+    let bare = { bare }.build().unwrap();
+    let waited = bare.block_on(lock.acquire_timeout(S));
+    assert!(matches!(waited, Err(Error::NoRuntime)), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -340,8 +349,8 @@ fn runtime_without_timers_is_refused() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    let builder = LockClient::builder(MemoryStore::new());
-    let refused = builder.runtime(runtime.handle().clone()).build();
+    let _inside = runtime.enter();
+    let refused = LockClient::new(MemoryStore::new());
     assert!(matches!(refused, Err(Error::NoRuntime)), "{refused:?}");
 }
 
@@ -375,7 +384,7 @@ async fn waiter_that_polls_slows_down() {
     let _held = other.lock("a").unwrap().acquire().await.unwrap();
     let counted = Faulty::new(Arc::new(store.connect()), 1);
     let requests = counted.faults();
-    let client = LockClient::builder(counted).clock(clock).seed(1).build();
+    let client = LockClient::builder(counted).clock(clock).build();
     let lock = client.unwrap().lock("a").unwrap();
     let waited = lock.acquire_timeout(60 * S).await;
     assert!(matches!(waited, Err(Error::Timeout { .. })), "{waited:?}");

@@ -24,7 +24,6 @@ fn setup() -> (MemoryStore, LockClient) {
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let client = LockClient::builder(Slow::new(store.connect(), 3))
         .clock(clock)
-        .seed(1)
         .build()
         .unwrap();
     (store, client)
@@ -165,10 +164,10 @@ async fn first_of_several_waiters_can_leave_at_any_moment() {
 fn guards_can_be_dropped_outside_a_runtime_and_in_a_panic() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let store = MemoryStore::new();
-    let client = LockClient::builder(store.connect())
-        .runtime(runtime.handle().clone())
-        .build()
-        .unwrap();
+    let client = {
+        let _inside = runtime.enter();
+        LockClient::new(store.connect()).unwrap()
+    };
     let take = || {
         runtime
             .block_on(client.lock("a").unwrap().acquire())

@@ -22,7 +22,7 @@ fn setup() -> Setup {
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let faulty = Faulty::new(Arc::new(store.connect()), 1);
     let calls = faulty.faults();
-    let client = LockClient::builder(faulty).clock(clock).seed(1);
+    let client = LockClient::builder(faulty).clock(clock);
     let client = client.lease(Lease::renewed(3 * S)).build().unwrap();
     Setup {
         store,

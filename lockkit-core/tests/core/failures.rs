@@ -34,7 +34,7 @@ fn faulty(sessions: bool) -> (MemoryStore, Faults, LockClientBuilder) {
     };
     let faulty = Faulty::new(Arc::new(store.connect()), 1);
     let faults = faulty.faults();
-    let builder = LockClient::builder(faulty).clock(clock).seed(1);
+    let builder = LockClient::builder(faulty).clock(clock);
     (store, faults, builder)
 }
 

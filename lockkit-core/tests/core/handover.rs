@@ -47,6 +47,29 @@ async fn closed_client_leaves_a_hold_that_it_cannot_adopt() {
     open.adopt(&text).await.unwrap().check().unwrap();
 }
 
+/// It is kept until its lease ends, whatever becomes of its guards.
+#[tokio::test(start_paused = true)]
+async fn leaked_hold_is_not_passed_on() {
+    let (store, client) = setup();
+    let writer = client.rw_lock("a").unwrap().write();
+    for downgrades in [false, true] {
+        let guard = writer.acquire().await.unwrap();
+        guard.reenter().unwrap().leak();
+        let refused = if downgrades {
+            guard.downgrade().await.map(drop)
+        } else {
+            guard.detach().await.map(drop)
+        };
+        assert!(
+            matches!(refused, Err(Error::InvalidOption { .. })),
+            "{refused:?}"
+        );
+        client.drain().await;
+        assert_eq!(store.counts().holds, 1);
+        sleep(40 * S).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn owner_that_becomes_a_reader_waits_for_no_acquire_of_its_own() {
     let faulty = Faulty::new(Arc::new(MemoryStore::new()), 1);

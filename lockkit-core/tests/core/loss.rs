@@ -252,10 +252,10 @@ fn runtime_that_never_ran_loses_its_holds() {
 }
 
 fn stop(runtime: tokio::runtime::Runtime) {
-    let client = LockClient::builder(MemoryStore::new())
-        .runtime(runtime.handle().clone())
-        .build()
-        .unwrap();
+    let client = {
+        let _inside = runtime.enter();
+        LockClient::new(MemoryStore::new()).unwrap()
+    };
     let guard = runtime
         .block_on(client.lock("a").unwrap().acquire())
         .unwrap();
@@ -277,10 +277,10 @@ fn stop(runtime: tokio::runtime::Runtime) {
 fn blocked_runtime_delays_no_loss() {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let still = builder.enable_all().build().unwrap();
-    let client = LockClient::builder(MemoryStore::new())
-        .runtime(still.handle().clone())
-        .build()
-        .unwrap();
+    let client = {
+        let _inside = still.enter();
+        LockClient::new(MemoryStore::new()).unwrap()
+    };
     let lock = with_ttl(&client, Lease::renewed(Duration::from_millis(300)));
     let guard = still.block_on(lock.acquire()).unwrap();
     let elsewhere = tokio::runtime::Runtime::new().unwrap();

@@ -146,3 +146,24 @@ async fn tasks_of_one_client_take_as_many_places_as_may_hold() {
         }
     }
 }
+
+/// Acquires of another name, in between, put no two of these behind each other.
+#[tokio::test]
+async fn names_share_no_places() {
+    let store = MemoryStore::new();
+    let other = LockClient::new(store.connect()).unwrap();
+    let client = LockClient::new(store.clone()).unwrap();
+    let mut kept = Vec::new();
+    let mut waiting = tokio::task::JoinSet::new();
+    for name in ["a", "b"] {
+        kept.push(other.lock(name).unwrap().acquire().await.unwrap());
+    }
+    for name in ["a", "b", "a", "b"] {
+        let semaphore = client.semaphore(name, 2).unwrap();
+        waiting.spawn(async move { semaphore.acquire().await.map(drop) });
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(store.counts().waiters, 4);
+}

@@ -70,11 +70,7 @@ fn faulty() -> (MemoryStore, Faults, LockClient) {
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let faulty = Faulty::new(Arc::new(store.connect()), 1);
     let faults = faulty.faults();
-    let client = LockClient::builder(faulty)
-        .clock(clock)
-        .seed(1)
-        .build()
-        .unwrap();
+    let client = LockClient::builder(faulty).clock(clock).build().unwrap();
     (store, faults, client)
 }
 
@@ -95,11 +91,7 @@ async fn one_bad_lock_delays_no_other() {
         inner,
         batches: AtomicUsize::new(0),
     };
-    let client = LockClient::builder(store)
-        .clock(clock)
-        .seed(1)
-        .build()
-        .unwrap();
+    let client = LockClient::builder(store).clock(clock).build().unwrap();
     let began = Instant::now();
     let bad = take(&client, "bad").await;
     let mut good = Vec::new();

@@ -37,8 +37,10 @@ impl Stage {
         let store = MemoryStore::new();
         let faulty = Faulty::new(Arc::new(store.connect()), 1);
         let faults = faulty.faults();
-        let client = LockClient::builder(faulty).runtime(home.handle().clone());
-        let client = limit(client).build().unwrap();
+        let client = {
+            let _inside = home.enter();
+            limit(LockClient::builder(faulty)).build().unwrap()
+        };
         Self {
             home,
             store,

@@ -66,6 +66,8 @@ fn run(seed: u64) -> Vec<(Moment, FencingToken)> {
 
 async fn schedule(seed: u64) -> Vec<(Moment, FencingToken)> {
     let mut random = Rng::with_seed(seed);
+    // The jitter of the clients comes from the generator of the thread.
+    fastrand::seed(random.u64(..));
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let ttl = MS * random.u32(400..4000);
     let store = store(&mut random, &clock, ttl);
@@ -132,9 +134,7 @@ fn client(
         let probability = random.f64() * 0.3;
         faults.chaos(probability, MS * random.u32(1..3000));
     }
-    let builder = LockClient::builder(faulty)
-        .clock(Arc::clone(clock))
-        .seed(random.u64(..));
+    let builder = LockClient::builder(faulty).clock(Arc::clone(clock));
     (
         builder
             .lease(Lease::renewed(ttl))

@@ -17,7 +17,6 @@ pub(crate) fn setup() -> (MemoryStore, LockClient) {
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let client = LockClient::builder(store.connect())
         .clock(clock)
-        .seed(1)
         .build()
         .unwrap();
     (store, client)
@@ -38,7 +37,7 @@ pub(crate) fn stage(builder: MemoryStoreBuilder) -> Stage {
     let faulty = Faulty::new(Arc::new(store.connect()), 1);
     let faults = faulty.faults();
     let client = |store: Arc<dyn DistributedLock>| {
-        let client = LockClient::builder_arc(store).clock(clock.clone()).seed(1);
+        let client = LockClient::builder_arc(store).clock(clock.clone());
         client.build().unwrap()
     };
     Stage {

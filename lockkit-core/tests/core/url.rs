@@ -4,10 +4,8 @@
 
 use std::time::Duration;
 
-use lockkit_core::PollRange;
-use lockkit_core::url::{
-    ClientOptions, InvalidUrl, StoreUrl, Tls, format_duration, parse_duration,
-};
+use lockkit_core::url::{InvalidUrl, StoreUrl, Tls, format_duration, parse_duration};
+use lockkit_core::{ClientSettings, Lease, PollRange};
 
 fn parse(text: &str) -> StoreUrl {
     text.parse()
@@ -90,8 +88,8 @@ fn users_and_passwords_are_decoded() {
 #[test]
 fn options_are_parsed_and_unknown_ones_are_errors() {
     let mut url = parse("x:?ttl=30s&prefix=app%3A+&poll=50ms..1s&n=42&b=true&w=push&max_hold=1h");
-    let client = ClientOptions::take(&mut url.options).unwrap();
-    assert_eq!(client.ttl, Some(Duration::from_secs(30)));
+    let client = ClientSettings::default().or_of(&mut url.options).unwrap();
+    assert_eq!(client.lease, Some(Lease::renewed(Duration::from_secs(30))));
     assert_eq!(client.prefix.as_deref(), Some("app:+"));
     assert_eq!((client.timeout, client.outage), (None, None));
     assert_eq!(client.max_hold, Some(Duration::from_secs(3600)));
@@ -189,7 +187,8 @@ fn each_value_error_says_what_to_write() {
     ];
     for (query, expected) in cases {
         let mut options = parse(&format!("x:?{query}")).options;
-        let error = ClientOptions::take(&mut options)
+        let error = ClientSettings::default()
+            .or_of(&mut options)
             .map(|_| ())
             .and_then(|()| options.poll("poll").map(|_| ()))
             .and_then(|()| options.number("n").map(|_| ()))

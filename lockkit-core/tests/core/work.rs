@@ -124,7 +124,7 @@ fn setup() -> (LockClient, Faults, MemoryStore) {
     };
     let store = Faulty::new(Arc::new(working), 1);
     let faults = store.faults();
-    let builder = LockClient::builder(store).clock(clock).seed(1);
+    let builder = LockClient::builder(store).clock(clock);
     let builder = builder.lease(Lease::renewed(3 * S)).timeout(S);
     (builder.build().unwrap(), faults, memory)
 }

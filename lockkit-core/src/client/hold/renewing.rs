@@ -7,6 +7,7 @@ use super::state::{Phase, Watching};
 use super::{Due, Failure, Hold, Next, State};
 use crate::contract::{BackendError, Error, LossReason, Renewal, Ticket, TtlOf};
 use crate::store::sync::lock;
+use crate::time::backoff::{jitter, retry_delay};
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, lease_for, renewal_due, window};
 
@@ -122,8 +123,8 @@ impl Hold {
         state.prolong(sent);
         state.next_renewal = None;
         if state.needs_renewal() {
-            state.next_renewal = Some(renewal_due(sent, ttl, self.context.jitter()));
-        } else if self.context.lease_ends_hold() {
+            state.next_renewal = Some(renewal_due(sent, ttl, jitter()));
+        } else if self.context.lease_keeps_hold() {
             state.unfinished = None;
         }
         Next::At(state.next_event())
@@ -136,7 +137,7 @@ impl Hold {
         if !state.needs_renewal() {
             return Next::Nothing;
         }
-        let pause = self.context.retry_delay(2).min(asked / 20);
+        let pause = retry_delay(2, jitter()).min(asked / 20);
         state.next_renewal = Some(self.context.clock.now() + pause);
         Next::At(state.next_event())
     }
