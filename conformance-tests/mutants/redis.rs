@@ -9,8 +9,8 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     (
         "redis::RenewalRecreates",
         "    replies[i] = 0",
-        "    redis.call('HSET', lock, ARGV[2 * i], '1')
-    redis.call('PEXPIRE', lock, ARGV[2 * i + 1])
+        "    redis.call('HSET', lock, ticket, '1')
+    redis.call('PEXPIRE', lock, ttl)
     replies[i] = 1",
     ),
     (
@@ -95,8 +95,8 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     (
         "redis::EndedHoldRenewed",
-        "if ends and ends > now and",
-        "if ends and",
+        "or ends and ends > now",
+        "or ends",
     ),
     (
         "redis::DeadPermitKept",

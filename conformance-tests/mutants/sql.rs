@@ -205,8 +205,8 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ("sql::OneMorePermit", "< {room}", "<= {room}"),
     (
         "sql::OneMorePermit",
-        "i.n <= coalesce(i.room, 0)",
-        "i.n <= coalesce(i.room, 0) + 1",
+        "f.together <= f.most",
+        "f.together <= f.most + 1",
     ),
     (
         "postgres::RenewalShortensOthers",

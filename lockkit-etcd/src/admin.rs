@@ -101,15 +101,14 @@ impl Shared {
 
     /// Reads all keys that begin alike.
     async fn keys(&self, operation: &'static str, beginning: &str) -> Result<Vec<KeyValue>> {
-        let beginning = beginning.as_bytes();
-        let options = GetOptions::new()
-            .with_range(after(beginning))
-            .with_limit(PAGE);
-        let mut from = if beginning.is_empty() {
-            vec![0]
-        } else {
-            beginning.to_vec()
-        };
+        // No text ends with the largest byte. Two zeros are the range of all keys.
+        let mut from = beginning.as_bytes().to_vec();
+        let mut end = from.clone();
+        match end.last_mut() {
+            Some(last) => *last += 1,
+            None => (from, end) = (vec![0], vec![0]),
+        }
+        let options = GetOptions::new().with_range(end).with_limit(PAGE);
         let mut keys = Vec::new();
         loop {
             let get = || self.link.get(operation, &from, &options);
@@ -187,29 +186,5 @@ where
             Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
             answer => return answer,
         }
-    }
-}
-
-/// The end of the range of all keys that begin with `beginning`.
-fn after(beginning: &[u8]) -> Vec<u8> {
-    let mut end = beginning.to_vec();
-    while let Some(last) = end.pop() {
-        if last < 0xff {
-            end.push(last + 1);
-            return end;
-        }
-    }
-    vec![0]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_ends_behind_all_that_begin_alike() {
-        assert_eq!(after(b"a/"), b"a0");
-        assert_eq!(after(&[b'a', 0xff]), b"b");
-        assert_eq!(after(b""), [0]);
     }
 }

@@ -50,10 +50,10 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Reads the answer to a read with [`before`]. Within a transaction it has no revision of its own.
-    pub(crate) fn read(answer: &GetResponse) -> Self {
+    /// Reads the [`last`] keys that a transaction found at a revision.
+    fn read(answer: &GetResponse, revision: i64) -> Self {
         Self {
-            revision: answer.header().map_or(0, |header| header.revision()),
+            revision,
             keys: answer.kvs().iter().rev().map(key).collect(),
             truncated: answer.more(),
         }
@@ -65,8 +65,7 @@ impl Listing {
         let [TxnOpResponse::Get(own), TxnOpResponse::Get(before)] = operations.as_slice() else {
             return None;
         };
-        let mut listing = Self::read(before);
-        listing.revision = answer.header()?.revision();
+        let mut listing = Self::read(before, answer.header()?.revision());
         match own.kvs().first() {
             Some(own) => listing.end_with(key(own)),
             None => listing.keys.clear(),
@@ -179,17 +178,12 @@ fn if_created(key: impl Into<Vec<u8>>, created: i64) -> Txn {
     Txn::new().when([Compare::create_revision(key, CompareOp::Equal, created)])
 }
 
-/// Reads the last keys up to the one that was created at a revision. For a reader, these are keys of writers
-/// alone, so that [`look`] reads its own as well.
-pub(crate) fn before(own: &str, directory: &str, created: i64) -> GetOptions {
-    last(own, directory).with_max_create_revision(created)
-}
-
-/// Reads a key, and those [`before`] it.
-pub(crate) fn look(key: &str, directory: &str, before: GetOptions, serializable: bool) -> Txn {
+/// Reads a key that was created at a revision, and the last ones that can block it up to there.
+pub(crate) fn look(key: &str, directory: &str, created: i64, serializable: bool) -> Txn {
     let mut own = GetOptions::new().with_keys_only();
+    let mut before = last(key, directory).with_max_create_revision(created);
     if serializable {
-        own = own.with_serializable();
+        (own, before) = (own.with_serializable(), before.with_serializable());
     }
     Txn::new().and_then([
         TxnOp::get(key, Some(own)),
@@ -211,8 +205,7 @@ pub(crate) fn tried(at: &Contender, revision: i64, results: &[TxnOpResponse]) ->
         }),
         [TxnOpResponse::Put(put), TxnOpResponse::Get(found)] => {
             let created = former(put);
-            let mut listing = Listing::read(found);
-            listing.revision = revision;
+            let mut listing = Listing::read(found, revision);
             listing.end_with((Arc::clone(&at.key), created));
             let before = listing
                 .keys

@@ -9,10 +9,10 @@ use lockkit_core::{FencingToken, HolderId, LossReason, Outcome};
 use tokio::time::sleep;
 
 use crate::error::{Result, fault};
-use crate::keys::{self, contender};
+use crate::keys::contender;
 use crate::link::PAUSES;
 use crate::position::{News, Position, Read};
-use crate::queue::{Contender, Key, Listing, Tried, before, look};
+use crate::queue::{Contender, Key, Listing, Tried, look};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::watches::KeyWatches;
@@ -224,15 +224,7 @@ impl Shared {
     }
 
     async fn list_before(&self, read: &Read, serializable: bool) -> Option<Listing> {
-        let mut options = before(&read.key, &read.directory, read.created);
-        if serializable {
-            options = options.with_serializable();
-        }
-        if keys::mode(&read.key).is_exclusive() {
-            let answer = self.link.get("watch", read.directory.as_bytes(), &options);
-            return answer.await.ok().as_ref().map(Listing::read);
-        }
-        let txn = look(&read.key, &read.directory, options, serializable);
+        let txn = look(&read.key, &read.directory, read.created, serializable);
         Listing::looked(&self.link.txn("watch", &txn).await.ok()?)
     }
 

@@ -16,7 +16,7 @@ use crate::error::{Result, fault};
 use crate::keys;
 use crate::reply::{Reply, unreadable};
 use crate::route::Route;
-use crate::scripts::{STEPS, Step};
+use crate::scripts::{BREAK, INSPECT, LIST, Step};
 
 /// How many keys the server scans in one step.
 const PAGE: usize = 1000;
@@ -27,7 +27,7 @@ const NO_SCAN: &str = "the connection was closed when SCAN was sent: a proxy tha
 
 impl RedisStore {
     pub(crate) async fn inspect_name(&self, name: &LockName) -> Result<Option<LockState>> {
-        let step = &STEPS.inspect;
+        let step = &*INSPECT;
         let look = async |route: Route| {
             let command = on_lock(&route.link, step, name, "", "");
             route.run(step, command).await
@@ -45,7 +45,7 @@ impl RedisStore {
     }
 
     pub(crate) async fn break_name(&self, name: &LockName) -> Result<Option<LockState>> {
-        let step = &STEPS.break_lock;
+        let step = &*BREAK;
         let end = async |route: Route| {
             let admission = route.link.admission(step.name).await?;
             let mut command = on_lock(&route.link, step, name, "", admission.for_release());
@@ -65,7 +65,7 @@ impl RedisStore {
 
     /// Lists the locks whose names begin with `prefix`, and leaves out what is not a lock.
     pub(crate) async fn list_prefix(&self, prefix: &str) -> Result<Vec<LockState>> {
-        let step = &STEPS.list;
+        let step = &*LIST;
         let mut names = BTreeSet::new();
         for server in self.masters.all(step.name).await? {
             names.append(&mut names_on(&server.link, prefix).await?);

@@ -13,7 +13,7 @@ use crate::config::RedisStoreBuilder;
 use crate::error::of_connecting;
 use crate::handshake::{Failure, Opened};
 use crate::reply::Reply;
-use crate::scripts::STEPS;
+use crate::scripts::ADMIT;
 
 /// What `queue.lua` reads where nothing may be granted.
 const NOT_YET: &str = "-";
@@ -88,12 +88,12 @@ pub(crate) async fn admit(
     let Some(key) = key.filter(|_| quarantine < Duration::MAX) else {
         return Ok(Admission::until(None));
     };
-    let mut command = STEPS.admit.on(&[key]);
+    let mut command = ADMIT.on(&[key]);
     command
         .arg(quarantine.as_millis())
         .arg(&*config.members)
         .arg(opened.epoch);
-    let command = STEPS.admit.with_text(&command);
+    let command = ADMIT.with_text(&command);
     let hint = match config.members.is_empty() {
         true => ": allow the user `INFO`, or write `quarantine=off`",
         false => ": allow the user `INFO`",

@@ -25,7 +25,7 @@ use crate::keys;
 use crate::masters::Masters;
 use crate::reply::{Reply, unreadable};
 use crate::route::Route;
-use crate::scripts::{STEPS, Step};
+use crate::scripts::{ACQUIRE, ADOPT, COMMIT, ENTER, NOTE, RELEASE, SHARE, Step, UNSHARE};
 use crate::work::{self, Command, Reads, Writes};
 
 /// Keeps locks in a Redis or Valkey server.
@@ -98,9 +98,9 @@ impl RedisStore {
         };
         let reads = Reads::of(ticket).filter(|_| exclusive);
         let step = match (exclusive, reads) {
-            (true, None) => &STEPS.acquire,
-            (true, Some(_)) => &STEPS.enter,
-            (false, _) => &STEPS.share,
+            (true, None) => &*ACQUIRE,
+            (true, Some(_)) => &*ENTER,
+            (false, _) => &*SHARE,
         };
         let admission = link.admission(step.name).await?;
         let primary = match admission.primary() {
@@ -139,9 +139,9 @@ impl RedisStore {
         let (link, exclusive) = (&route.link, ticket.mode == Mode::Exclusive);
         let writes = Writes::of(ticket).filter(|_| exclusive);
         let step = match (exclusive, writes) {
-            (true, None) => &STEPS.release,
-            (true, Some(_)) => &STEPS.commit,
-            (false, _) => &STEPS.unshare,
+            (true, None) => &*RELEASE,
+            (true, Some(_)) => &*COMMIT,
+            (false, _) => &*UNSHARE,
         };
         let admission = link.admission(step.name).await?;
         let (holder, primary) = (ticket.holder.to_string(), admission.for_release());
@@ -170,7 +170,7 @@ impl RedisStore {
     }
 
     async fn take_over(&self, route: Route, from: &str, ticket: &Ticket) -> Result<Attempt> {
-        let (link, step) = (&route.link, &STEPS.adopt);
+        let (link, step) = (&route.link, &*ADOPT);
         let [lock, token, queue, waiters, tombstone] =
             keys::of_step(&ticket.name, &ticket.holder.to_string());
         let [.., former] = keys::of_step(&ticket.name, from);
@@ -366,7 +366,7 @@ impl DistributedLock for RedisStore {
     }
 
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
-        let (step, holder) = (&STEPS.note, &ticket.holder.to_string());
+        let (step, holder) = (&*NOTE, &ticket.holder.to_string());
         let note = async |route: Route| {
             let mut command = on_lock(&route.link, step, &ticket.name, holder, "");
             command.arg(text);

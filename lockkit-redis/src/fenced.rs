@@ -11,7 +11,7 @@ use crate::error::{BACKEND, PARTLY, fault, text_of};
 use crate::keys;
 use crate::reply::Reply;
 use crate::route::Route;
-use crate::scripts::{STEPS, Step};
+use crate::scripts::{COMMANDS, Step};
 use crate::work::Command;
 
 const FENCED: &str = "LOCKKITFENCED";
@@ -169,7 +169,7 @@ impl<'a> Fenced<'a> {
     /// # Cost
     /// One round trip.
     pub async fn commands(&self, commands: &[Command]) -> Result<Vec<Reply>, FencedError> {
-        let step = &STEPS.commands;
+        let step = &*COMMANDS;
         let mut guarded = self.guarded(step, &[]);
         Command::add_all(commands, &mut guarded);
         match self.run(step, &guarded).await? {

@@ -113,44 +113,41 @@ impl Masters {
             Self::One(_) => Duration::MAX,
             Self::Slots(_) => patience,
         };
+        let late = |link: Option<&Link>| {
+            let address = link.map(|link| link.config.address.to_string());
+            BackendError::timeout(BACKEND, step.name, patience, address.as_deref())
+        };
         let on_server = async |Share { route, groups }: Share| {
-            let groups = groups.iter().flat_map(|group| group.chunks(size));
-            let groups: Vec<Vec<usize>> = groups.map(<[usize]>::to_vec).collect();
-            let replies = match route {
-                Ok(route) => {
-                    let commands = groups.iter().map(|group| command(&route.link, group));
-                    let replies = timeout(patience, route.run_all(step, commands)).await;
-                    replies.map_err(|_| {
-                        let address = route.link.config.address.to_string();
-                        BackendError::timeout(BACKEND, step.name, patience, Some(&address))
-                    })
-                }
-                Err(error) => Err(error),
+            let groups: Vec<_> = groups.iter().flat_map(|it| it.chunks(size)).collect();
+            let asked = async {
+                let route = route?;
+                let commands = groups.iter().map(|group| command(&route.link, group));
+                let asked = timeout(patience, route.run_all(step, commands)).await;
+                asked.map_err(|_| late(Some(&route.link)))
             };
-            let replies = match replies {
+            let replies = match asked.await {
                 Ok((replies, acked)) => {
                     let replies = replies.into_iter();
-                    replies
-                        .map(|reply| reply.map(|reply| (reply, acked)))
-                        .collect()
+                    replies.map(|reply| Ok((reply?, acked))).collect()
                 }
                 Err(error) => vec![Err(error); groups.len()],
             };
-            let mut results = Vec::with_capacity(groups.len());
-            for (group, mut reply) in groups.into_iter().zip(replies) {
-                if reply
-                    .as_ref()
-                    .is_err_and(|error| Redirect::of(error).is_some())
-                {
-                    let again = async |route: Route| {
-                        let command = command(&route.link, &group);
-                        route.run_acked(step, command).await
-                    };
-                    reply = self.on(step.name, names[group[0]], again).await;
+            let followed = groups.into_iter().zip(replies).map(async |(group, reply)| {
+                let moved = |error: &BackendError| Redirect::of(error).is_some();
+                if !reply.as_ref().is_err_and(moved) {
+                    return (group.to_vec(), reply);
                 }
-                results.push((group, reply));
-            }
-            results
+                let again = async |route: Route| {
+                    let command = command(&route.link, group);
+                    route.run_acked(step, command).await
+                };
+                let again = timeout(patience, self.on(step.name, names[group[0]], again));
+                (
+                    group.to_vec(),
+                    again.await.unwrap_or_else(|_| Err(late(None))),
+                )
+            });
+            join_all(followed).await
         };
         let shares = self.shares(step.name, names).await.into_iter();
         join_all(shares.map(on_server))

@@ -9,7 +9,7 @@ use crate::connection::Link;
 use crate::error::{Result, text_of};
 use crate::keys;
 use crate::reply::{Reply, unreadable};
-use crate::scripts::{STEPS, Step};
+use crate::scripts::RENEW;
 
 /// How many holds one step of the server renews. The server does nothing else meanwhile.
 const CHUNK: usize = 500;
@@ -17,22 +17,8 @@ const CHUNK: usize = 500;
 impl RedisStore {
     /// Renews all of them; returns one result for each, in order.
     pub(crate) async fn renew_all(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
-        let is_exclusive = |ticket: &&Ticket| ticket.mode == Mode::Exclusive;
-        let (exclusive, shared): (Vec<_>, Vec<_>) = tickets.iter().partition(is_exclusive);
-        let (exclusive, shared) = tokio::join!(
-            self.renew_with(&STEPS.renew, &exclusive),
-            self.renew_with(&STEPS.renew_shares, &shared)
-        );
-        let (mut exclusive, mut shared) = (exclusive.into_iter(), shared.into_iter());
-        let result = |ticket| match is_exclusive(&ticket) {
-            true => exclusive.next(),
-            false => shared.next(),
-        };
-        tickets.iter().filter_map(result).collect()
-    }
-
-    async fn renew_with(&self, step: &Step, tickets: &[&Ticket]) -> Vec<Result<Renewal>> {
-        let mut results = self.renew_by(CHUNK, step, tickets).await;
+        let tickets: Vec<&Ticket> = tickets.iter().collect();
+        let mut results = self.renew_by(CHUNK, &tickets).await;
         // One that is refused makes its whole chunk fail, and so do some of a slot that is on its way: only keys
         // that are all here, or all gone, are served.
         let is_refused = |result: &Result<_>| {
@@ -46,7 +32,7 @@ impl RedisStore {
             .collect();
         if refused.len() > 1 {
             let again: Vec<_> = refused.iter().map(|&at| tickets[at]).collect();
-            let again = self.renew_by(1, step, &again).await;
+            let again = self.renew_by(1, &again).await;
             for (at, result) in refused.into_iter().zip(again) {
                 results[at] = result;
             }
@@ -54,20 +40,14 @@ impl RedisStore {
         results
     }
 
-    async fn renew_by(
-        &self,
-        chunk: usize,
-        step: &Step,
-        tickets: &[&Ticket],
-    ) -> Vec<Result<Renewal>> {
+    async fn renew_by(&self, chunk: usize, tickets: &[&Ticket]) -> Vec<Result<Renewal>> {
         let Some(shortest) = tickets.iter().map(|ticket| ticket.ttl).min() else {
             return Vec::new();
         };
         let names: Vec<_> = tickets.iter().map(|ticket| &ticket.name).collect();
-        let command = |link: &Link, chunk: &[usize]| renewal_of(link, step, tickets, chunk);
-        let replies = self
-            .masters
-            .on_all(step, &names, chunk, shortest / 8, command);
+        let command = |link: &Link, chunk: &[usize]| renewal_of(link, tickets, chunk);
+        let (masters, step) = (&self.masters, &*RENEW);
+        let replies = masters.on_all(step, &names, chunk, shortest / 8, command);
         let mut results = vec![Err(unreadable(step.name)); tickets.len()];
         for (chunk, reply) in replies.await {
             for (place, at) in chunk.into_iter().enumerate() {
@@ -89,7 +69,7 @@ impl RedisStore {
 }
 
 /// The command that renews those at these places.
-fn renewal_of(link: &Link, step: &Step, tickets: &[&Ticket], places: &[usize]) -> Cmd {
+fn renewal_of(link: &Link, tickets: &[&Ticket], places: &[usize]) -> Cmd {
     let mut keys = Vec::new();
     let tickets = || places.iter().map(|&at| tickets[at]);
     for ticket in tickets() {
@@ -98,11 +78,12 @@ fn renewal_of(link: &Link, step: &Step, tickets: &[&Ticket], places: &[usize]) -
         let shares = (ticket.mode != Mode::Exclusive).then(|| keys::shares(&lock));
         keys.extend([Some(lock), Some(token), shares].into_iter().flatten());
     }
-    let mut command = step.on(&keys);
+    let mut command = RENEW.on(&keys);
     command.arg(link.token_ttl());
     for ticket in tickets() {
         command.arg(ticket.holder.to_string());
         command.arg(ticket.ttl.as_millis());
+        command.arg(u8::from(ticket.mode == Mode::Exclusive));
     }
     command
 }

@@ -106,7 +106,11 @@ impl Route {
         let unknown: Vec<usize> = (0..replies.len()).filter(unknown).collect();
         if !unknown.is_empty() {
             self.link.rewritten.fetch_add(1, Ordering::Relaxed);
-            let texts = unknown.iter().map(|&at| step.with_text(&commands[at]));
+            // The first one loads it for the others.
+            let texts = unknown.iter().enumerate().map(|(place, &at)| match place {
+                0 => step.with_text(&commands[at]),
+                _ => commands[at].clone(),
+            });
             let mut again = self.send(&mut connection, texts.chain(last.clone())).await;
             of_last = last.and_then(|_| again.pop());
             for (at, reply) in unknown.into_iter().zip(again) {

@@ -75,76 +75,64 @@ macro_rules! queue_and {
     };
 }
 
-/// All steps of the store.
-pub(crate) static STEPS: LazyLock<Steps> = LazyLock::new(|| Steps {
-    acquire: Step::new("attempt", queue_and!("kind", "acquire")),
-    release: Step::new("release", queue_and!("ending", "release")),
-    renew: Step::new("renew", include_str!("scripts/renew.lua")),
-    accept: Step::new("attempt", queue_and!("kind", "accept")),
-    share: Step::new("attempt", queue_and!("kind", "share")),
-    unshare: Step::new("release", queue_and!("unshare")),
-    renew_shares: Step::new("renew", include_str!("scripts/renew_shares.lua")),
-    inspect: Step::new("inspect", queue_and!("kind", "describe", "inspect")),
-    list: Step::new("list", queue_and!("kind", "describe", "inspect")),
-    break_lock: Step::new("break", queue_and!("kind", "describe", "break")),
-    note: Step::new("note", queue_and!("note")),
-    adopt: Step::new("adopt", queue_and!("adopt")),
-    admit: Step::new("admit", include_str!("scripts/admit.lua")),
-    commands: Step::guarded(concat!(
+type Lazy = LazyLock<Step>;
+
+pub(crate) static ACQUIRE: Lazy = Lazy::new(|| Step::new("attempt", queue_and!("kind", "acquire")));
+pub(crate) static RELEASE: Lazy =
+    Lazy::new(|| Step::new("release", queue_and!("ending", "release")));
+pub(crate) static RENEW: Lazy = Lazy::new(|| Step::new("renew", include_str!("scripts/renew.lua")));
+/// As [`ACQUIRE`], on one node of several.
+pub(crate) static ACCEPT: Lazy = Lazy::new(|| Step::new("attempt", queue_and!("kind", "accept")));
+/// As [`ACQUIRE`] and [`RELEASE`], for tickets that are not exclusive.
+pub(crate) static SHARE: Lazy = Lazy::new(|| Step::new("attempt", queue_and!("kind", "share")));
+pub(crate) static UNSHARE: Lazy = Lazy::new(|| Step::new("release", queue_and!("unshare")));
+pub(crate) static INSPECT: Lazy =
+    Lazy::new(|| Step::new("inspect", queue_and!("kind", "describe", "inspect")));
+/// As [`INSPECT`], for each lock in a list.
+pub(crate) static LIST: Lazy =
+    Lazy::new(|| Step::new("list", queue_and!("kind", "describe", "inspect")));
+pub(crate) static BREAK: Lazy =
+    Lazy::new(|| Step::new("break", queue_and!("kind", "describe", "break")));
+pub(crate) static NOTE: Lazy = Lazy::new(|| Step::new("note", queue_and!("note")));
+pub(crate) static ADOPT: Lazy = Lazy::new(|| Step::new("adopt", queue_and!("adopt")));
+/// Asks a server for its quarantine.
+pub(crate) static ADMIT: Lazy = Lazy::new(|| Step::new("admit", include_str!("scripts/admit.lua")));
+pub(crate) static COMMANDS: Lazy = Lazy::new(|| {
+    Step::guarded(concat!(
         include_str!("scripts/commands.lua"),
         "return commands(1, #ARGV)\n"
-    )),
-    enter: Step::new(
-        "attempt",
-        concat!(
-            queue_and!("kind", "carry", "commands"),
-            "local function step()\n",
-            include_str!("scripts/acquire.lua"),
-            "end\n",
-            include_str!("scripts/enter.lua")
-        ),
-    ),
-    commit: Step::new(
+    ))
+});
+/// As [`ACQUIRE`], with commands that read.
+pub(crate) static ENTER: Lazy = Lazy::new(|| {
+    let text = concat!(
+        queue_and!("kind", "carry", "commands"),
+        "local function step()\n",
+        include_str!("scripts/acquire.lua"),
+        "end\n",
+        include_str!("scripts/enter.lua")
+    );
+    Step::new("attempt", text)
+});
+/// As [`RELEASE`], with commands that write.
+pub(crate) static COMMIT: Lazy = Lazy::new(|| {
+    Step::new(
         "commit",
         queue_and!("ending", "carry", "commands", "commit"),
-    ),
+    )
 });
 
-pub(crate) struct Steps {
-    pub(crate) acquire: Step,
-    pub(crate) release: Step,
-    pub(crate) renew: Step,
-    /// As `acquire`, on one node of several.
-    pub(crate) accept: Step,
-    /// As `acquire`, `release` and `renew`, for tickets that are not exclusive.
-    pub(crate) share: Step,
-    pub(crate) unshare: Step,
-    pub(crate) renew_shares: Step,
-    pub(crate) inspect: Step,
-    /// As `inspect`, for each lock in a list.
-    pub(crate) list: Step,
-    pub(crate) break_lock: Step,
-    pub(crate) note: Step,
-    pub(crate) adopt: Step,
-    /// Asks a server for its quarantine.
-    pub(crate) admit: Step,
-    pub(crate) commands: Step,
-    /// As `acquire`, with commands that read.
-    pub(crate) enter: Step,
-    /// As `release`, with commands that write.
-    pub(crate) commit: Step,
-}
-
-/// A script of the caller. An error that it returns may come after its writes, whatever it is, and be none of the
-/// server's.
+/// A script of the caller. An error that it returns or raises may come after its writes, whatever it is, and be none of
+/// the server's.
 fn work(text: &str) -> String {
     format!(
-        "local function work()\n{text}\nend\n\
+        "local function is_error(it) return type(it) == 'table' and type(it['err']) == 'string' end\n\
+         local function partly(it) return redis.error_reply('{PARTLY} ' .. it['err']) end\n\
+         local raise = error\n\
+         local function error(it, level) raise(is_error(it) and partly(it) or it, level) end\n\
+         local function work()\n{text}\nend\n\
          local reply = work()\n\
-         if type(reply) == 'table' and type(reply['err']) == 'string' then\n\
-         return redis.error_reply('{PARTLY} ' .. reply['err'])\n\
-         end\n\
-         return reply\n"
+         return is_error(reply) and partly(reply) or reply\n"
     )
 }
 

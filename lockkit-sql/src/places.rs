@@ -22,6 +22,16 @@ pub(crate) struct Known {
     granted: Option<Granted>,
 }
 
+impl Known {
+    /// The keys of the sessions that its hold ends with, and a grant that is not believed yet; 0 is none.
+    pub(crate) fn sessions(&self) -> [i64; 2] {
+        [
+            self.session,
+            self.granted.map_or(0, |granted| granted.session),
+        ]
+    }
+}
+
 /// A grant that a release made, and notified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {

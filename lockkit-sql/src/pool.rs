@@ -310,13 +310,15 @@ impl<D: Driver> Pool<D> {
     async fn open(&self, operation: &'static str) -> Result<Open<D>> {
         self.may_connect(operation)?;
         let address = self.address();
+        // Before: what it connects to may be replaced meanwhile.
+        let file = D::file(&self.source);
         let connection = self.connect(operation).await?;
         let now = Instant::now();
         Ok(Open {
             connection,
             prepared: Prepared::default(),
             address,
-            file: D::file(&self.source),
+            file: file.or_else(|| D::file(&self.source)),
             ends: now + longest_use(self.oldest),
             used: now,
         })

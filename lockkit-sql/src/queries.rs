@@ -38,6 +38,8 @@ pub(crate) struct Shares {
     pub(crate) look: Template,
     pub(crate) unshare: Template,
     pub(crate) renew: Template,
+    /// Renews holds of one name, and waits for its row, where that is better than to look again.
+    pub(crate) renew_in_turn: Option<Template>,
     pub(crate) turn: Template,
     pub(crate) place: Template,
     pub(crate) withdraw: Template,
@@ -68,6 +70,8 @@ pub(crate) struct Words {
     /// Puts the values of an insert into the row that is there.
     pub(crate) upsert: &'static str,
     pub(crate) renew: &'static str,
+    /// What makes the renewal wait for a locked row, if anything does.
+    pub(crate) renew_in_turn: Option<&'static str>,
     /// Deletes holds of names that were not used for long.
     pub(crate) purge: &'static str,
     /// Says in the row of the name, if it does not yet, that a ticket waits.
@@ -229,7 +233,11 @@ impl Shares {
                 &[words.lock, include_str!("sql/unshare.sql"), words.hand_on],
                 UNSHARE,
             ),
-            renew: read(words.renew),
+            renew: read(&replace(words.renew, &[SKIP])),
+            renew_in_turn: words.renew_in_turn.map(|limit| {
+                let wait = words.renew.replace("{skip}", "");
+                read(&[limit, &wait].concat())
+            }),
             turn: step(&[words.lock, include_str!("sql/turn.sql")], ANY),
             place: step(&[words.announce, include_str!("sql/place.sql")], PLACES),
             withdraw: step(

@@ -123,7 +123,7 @@ impl Drop for End<'_> {
         // First: no attempt under way may become a hold of this session.
         session.state.send_replace(State::Opening);
         session.waiters.for_each(|_, entry| {
-            if *key != 0 && entry.data.session == *key {
+            if *key != 0 && entry.data.sessions().contains(key) {
                 places::lost(entry, LossReason::SessionEnded);
             }
         });
@@ -195,7 +195,8 @@ impl Session {
             _ => 0,
         };
         self.waiters.with(holder, |entry| {
-            if entry.data.session != 0 && entry.data.session != open {
+            let has_ended = |key: &i64| *key != 0 && *key != open;
+            if entry.data.sessions().iter().any(has_ended) {
                 places::lost(entry, LossReason::SessionEnded);
             }
         });
@@ -246,6 +247,7 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
+    use crate::places::{Granted, Seen};
 
     /// Sessions with the keys 1, 2 ..., each of which ends when it is told to.
     struct Fake(Session, Notify, Mutex<i64>);
@@ -324,10 +326,31 @@ mod tests {
         let mut kept = session.waiters.watch(&second);
         let wake = timeout(OLDEST * 2, kept.changed()).await;
         assert!(wake.is_err(), "{wake:?}");
+        // A grant in its name that no reply has confirmed yet.
+        let told = ticket(4);
+        let number = session.waiters.attempted(&told);
+        let granted = Granted {
+            token: 8,
+            session: 2,
+            end: 1,
+        };
+        places::granted(&session.waiters, told.holder, granted);
         // It is old: its last hold ends, and so does the session.
         session.waiters.forget(second.holder);
         sleep(LOOK_AGAIN + SHORTEST_PAUSE * 2).await;
         assert_eq!(session.key(String::new).await.unwrap(), 3);
+        let held = Seen {
+            held: true,
+            place: 3_000_000,
+            end: 2,
+            token: 7,
+            ..Seen::default()
+        };
+        places::told_to_wait(&session.waiters, &told, Some(&held));
+        let waits = Ok(Attempt::held());
+        session.waiters.answered(&told, number, &waits);
+        let wake = session.waiters.watch(&told).changed().await.unwrap();
+        assert_eq!(wake, Wake::Lost(LossReason::SessionEnded));
         session.close();
     }
 }

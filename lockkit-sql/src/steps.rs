@@ -1,11 +1,11 @@
 //! Steps that are alike on several databases.
 
 use std::collections::HashMap;
-use std::iter::once;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lockkit_core::contract::{Holder, LockState, Mode, Renewal, Ticket};
 use lockkit_core::{HolderId, LockName, Outcome};
 use tokio::runtime::Handle;
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::config::{Options, Schema};
 use crate::dialect::Steps;
-use crate::driver::{Columns, Driver, changed, rows};
+use crate::driver::{Columns, Driver, Reply, changed, rows};
 use crate::error::{Errors, Problem, Result};
 use crate::pool::Pool;
 use crate::table::{Which, misfit};
@@ -166,10 +166,10 @@ pub(crate) fn name_of(bytes: &[u8]) -> Option<LockName> {
     LockName::new(std::str::from_utf8(bytes).ok()?).ok()
 }
 
-/// The pauses before each further look at a row that is free and locked: none before the first, then six
-/// that double from a millisecond. Longer than any of our statements, or a table scan, keeps a row locked.
+/// The pauses before each further look at a row that is free and locked: six that double from a millisecond.
+/// Longer than any of our statements, or a table scan, keeps a row locked.
 pub(crate) fn pauses() -> impl Iterator<Item = Duration> + Send {
-    once(Duration::ZERO).chain((0..6).map(|pause| Duration::from_millis(1 << pause)))
+    (0..6).map(|pause| Duration::from_millis(1 << pause))
 }
 
 /// Starts a request as a task of a runtime.
@@ -237,8 +237,8 @@ pub(crate) async fn break_lock<S: Steps>(store: &S, name: &LockName) -> Result<O
     };
     let values = Values::new().name(name).bytes("holder", holder.as_bytes());
     let end = store.common().break_lock.text(&values);
-    for pause in pauses() {
-        sleep(pause).await;
+    let mut pauses = pauses();
+    loop {
         if changed(&pool.ask("break", &end).await?).is_some() {
             return Ok(states(&rows).pop());
         }
@@ -247,8 +247,11 @@ pub(crate) async fn break_lock<S: Steps>(store: &S, name: &LockName) -> Result<O
         if !now.iter().any(|now| now.holder.as_ref() == Some(holder)) {
             return Ok(states(&rows).pop());
         }
+        match pauses.next() {
+            Some(pause) => sleep(pause).await,
+            None => return Err(S::Driver::ERRORS.skipped("break")),
+        }
     }
-    Err(S::Driver::ERRORS.skipped("break"))
 }
 
 /// Deletes rows that were not used for long. Returns their number.
@@ -265,8 +268,8 @@ pub(crate) async fn purge<S: Steps>(store: &S, unused_for: Duration) -> Result<u
 pub(crate) async fn renew<S: Steps>(store: &S, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
     let mut results = vec![Ok(Renewal::NotHeld); tickets.len()];
     let mut order: Vec<usize> = (0..tickets.len()).collect();
-    // A message sets one length of lease, in one of the tables.
-    let kind = |index: &usize| (tickets[*index].ttl, tickets[*index].mode.is_exclusive());
+    // A message sets one length of lease, in one of the tables. First the one that waits for no row.
+    let kind = |index: &usize| (!tickets[*index].mode.is_exclusive(), tickets[*index].ttl);
     order.sort_by_key(kind);
     for same in order.chunk_by(|one, next| kind(one) == kind(next)) {
         for batch in same.chunks(S::BATCH) {
@@ -287,9 +290,8 @@ pub(crate) async fn renew<S: Steps>(store: &S, tickets: &[Ticket]) -> Vec<Result
     results
 }
 
-/// The holders whose leases have not ended, and whether each was renewed: a locked row is skipped, except on PostgreSQL
-/// by holds beside others. Those look again: each step of such a hold locks the row of the name for a moment, and many
-/// follow each other.
+/// The holders whose leases have not ended, and whether each was renewed: a locked row is skipped. Holds beside others
+/// look again: each step of such a hold locks the row of the name for a moment, and many follow each other.
 async fn renewed<S: Steps>(store: &S, tickets: &[&Ticket]) -> Result<HashMap<String, bool>> {
     let values = Values::of_all(tickets, S::Driver::SYNTAX);
     let exclusive = tickets.iter().all(|ticket| ticket.mode.is_exclusive());
@@ -298,31 +300,45 @@ async fn renewed<S: Steps>(store: &S, tickets: &[&Ticket]) -> Result<HashMap<Str
         false => &store.common().shares.renew,
     };
     let text = renew.text(&values);
-    let mut pauses = pauses().filter(|_| !exclusive);
+    let mut pauses = pauses();
     loop {
-        let replies = store.pool().renew(&text).await?;
-        let renewed = rows(&replies).map(|row| Some((row.text(0)?, row.truth(1))));
-        let renewed: Option<HashMap<_, _>> = renewed.collect();
-        let renewed = renewed.ok_or_else(|| S::Driver::ERRORS.unreadable("renew"))?;
+        let mut renewed = read_renewed(&store.pool().renew(&text).await?)?;
+        if exclusive || renewed.values().all(|renewed| *renewed) {
+            return Ok(renewed);
+        }
+        if let Some(wait) = &store.common().shares.renew_in_turn {
+            renew_in_turn(store, wait, tickets, &mut renewed).await;
+            return Ok(renewed);
+        }
         match pauses.next() {
-            Some(pause) if renewed.values().any(|renewed| !renewed) => sleep(pause).await,
-            _ => return Ok(renewed),
+            Some(pause) => sleep(pause).await,
+            None => return Ok(renewed),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Waits for each row that was skipped, by a request of its own: one that stays locked delays no other.
+async fn renew_in_turn<S: Steps>(
+    store: &S,
+    wait: &Template,
+    tickets: &[&Ticket],
+    renewed: &mut HashMap<String, bool>,
+) {
+    let is_skipped = |ticket: &&&Ticket| renewed.get(&ticket.holder.to_string()) == Some(&false);
+    let mut skipped: Vec<&Ticket> = tickets.iter().filter(is_skipped).copied().collect();
+    skipped.sort_by_key(|ticket| &ticket.name);
+    let rows = skipped.chunk_by(|one, next| one.name == next.name);
+    let waiting = rows.map(|tickets| async move {
+        let text = wait.text(&Values::of_all(tickets, S::Driver::SYNTAX));
+        read_renewed(&store.pool().ask("renew", &text).await?)
+    });
+    // What fails counts as skipped.
+    let replies: Vec<Result<_>> = join_all(waiting).await;
+    renewed.extend(replies.into_iter().flatten().flatten());
+}
 
-    #[test]
-    fn reads_names_byte_for_byte() {
-        for name in ["a", "a ", "A", "ä", "a\u{308}", "a%b_c", "\\x61"] {
-            let found = name_of(name.as_bytes()).unwrap();
-            assert_eq!(found.as_str(), name);
-        }
-        assert_eq!(name_of(b""), None);
-        assert_eq!(name_of(b"\xff"), None);
-        assert_eq!(name_of(b"a\0b"), None);
-    }
+fn read_renewed<D: Driver>(replies: &[Reply<D>]) -> Result<HashMap<String, bool>> {
+    let renewed = rows(replies).map(|row| Some((row.text(0)?, row.truth(1))));
+    let renewed: Option<_> = renewed.collect();
+    renewed.ok_or_else(|| D::ERRORS.unreadable("renew"))
 }

@@ -164,14 +164,17 @@ pub(crate) async fn locked<S: Steps, T>(
     column: usize,
     read: impl Fn(&<S::Driver as sqlx::Database>::Row) -> T,
 ) -> Result<Option<T>> {
-    for pause in pauses() {
-        sleep(pause).await;
+    let mut pauses = pauses();
+    loop {
         let replies = store.pool().transact(operation, step, values).await?;
         let row = rows(&replies).last();
         let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable(operation))?;
         if row.truth(column) {
             return Ok(Some(read(row)));
         }
+        match pauses.next() {
+            Some(pause) => sleep(pause).await,
+            None => return Ok(None),
+        }
     }
-    Ok(None)
 }

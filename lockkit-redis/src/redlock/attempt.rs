@@ -12,7 +12,7 @@ use super::tickets::Asked;
 use crate::backend::{on_lock, who, wrong_type};
 use crate::error::Result;
 use crate::reply::{Reply, unreadable};
-use crate::scripts::STEPS;
+use crate::scripts::ACCEPT;
 
 impl Nodes {
     /// Attempts a ticket at all nodes. With `raise` they accept a token also if the ticket holds there.
@@ -41,7 +41,7 @@ impl Nodes {
     }
 
     async fn accept(&self, at: usize, asked: &Asked, token: i64, raise: bool) -> Result<Vote> {
-        let (node, step) = (&self.all[at], &STEPS.accept);
+        let (node, step) = (&self.all[at], &*ACCEPT);
         let admission = node.route.link.admission(step.name).await?;
         self.check_twin(step.name, at)?;
         // In quarantine it neither grants nor repairs.

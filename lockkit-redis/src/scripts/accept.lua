@@ -17,7 +17,11 @@ local TTL, PROPOSED, RAISE, WHO = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 --    differ a little cost no second attempt.
 local stored = redis.call('GET', TOKEN)
 local last = now() - 1000000
-if stored then last = assert(tonumber(stored), 'lockkit: the token key does not hold a number') end
+if stored then
+  last = assert(tonumber(stored), 'lockkit: the token key does not hold a number')
+  -- Above this, Lua's numbers are not exact. No reply tells of it, which would raise the tokens of all names.
+  assert(last < 9007199254740991, 'lockkit: the token key holds too large a number')
+end
 
 local function reply(code, value)
   return {code, value, string.format('%.0f', last), string.format('%.0f', now())}

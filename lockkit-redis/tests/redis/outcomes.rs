@@ -323,11 +323,17 @@ async fn failed_fenced_work_is_indeterminate() {
         "BUSY no",
         "NOSCRIPT no",
     ] {
-        let script = format!("redis.call('INCR', KEYS[1]) return redis.error_reply('{text}')");
-        let answer = fenced.script(&Script::new(&script), &["a"], &[]).await;
-        assert_eq!(outcome(answer.map(drop)), Outcome::Indeterminate, "{text}");
+        for says in ["return", "error"] {
+            let script = format!("redis.call('INCR', KEYS[1]) {says}(redis.error_reply('{text}'))");
+            let answer = fenced.script(&Script::new(&script), &["a"], &[]).await;
+            assert_eq!(
+                outcome(answer.map(drop)),
+                Outcome::Indeterminate,
+                "{says} {text}"
+            );
+        }
     }
-    assert_eq!(server.cli(&["GET", "a"]), "6");
+    assert_eq!(server.cli(&["GET", "a"]), "11");
     // A user who may not run it at all has changed nothing.
     server.cli(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
     let answer = fenced.commands(&half).await.map(drop);

@@ -32,6 +32,7 @@ const WORDS: Words = Words {
     upsert: "ON DUPLICATE KEY UPDATE
         token = VALUES(token), expires_at = VALUES(expires_at), room = VALUES(room)",
     renew: include_str!("../sql/mysql/renew_shares.sql"),
+    renew_in_turn: None,
     purge: include_str!("../sql/mysql/purge_shares.sql"),
     announce: concat!(
         include_str!("../sql/mysql/lock.sql"),

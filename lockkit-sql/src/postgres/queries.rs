@@ -41,6 +41,10 @@ const WORDS: Words = Words {
     upsert: "ON CONFLICT (name, holder) DO UPDATE
         SET token = excluded.token, expires_at = excluded.expires_at, room = excluded.room",
     renew: include_str!("../sql/postgres/renew_shares.sql"),
+    // Half of the time that a renewal has at most.
+    renew_in_turn: Some(
+        "SELECT 1 WHERE set_config('lock_timeout', greatest(1, {ttl} / 12000)::text, true) IS NULL;\n",
+    ),
     purge: include_str!("../sql/purge_shares.sql"),
     announce: "{ask}",
     ask: "{ask}",
@@ -78,7 +82,9 @@ pub(super) struct Queries {
 impl Queries {
     /// `rules`: what the store can do.
     pub(super) fn new(table: &Table, rules: Capabilities) -> Self {
-        let channel = channel(table);
+        // A name of a table is short enough for a channel, which has at most 63 bytes. Tables of one name in two schemas
+        // share it: who is notified of a lock of the other looks once more.
+        let channel = format!("lockkit_{}", table.name());
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let constants = [
             ("{asked}", ASKED.replace("{unless}", UNLESS)),
@@ -141,21 +147,6 @@ fn release_in() -> String {
 /// The statements that create the table.
 pub(crate) fn ddl(table: &Table) -> String {
     definition(include_str!("../sql/postgres/table.sql"), table, &SYNTAX)
-}
-
-/// The channel of a table. A long name is hashed: the server allows 63 bytes.
-fn channel(table: &Table) -> String {
-    let channel = format!("lockkit_{table}");
-    if channel.len() < 64 {
-        return channel;
-    }
-    // FNV-1a: the same in every version of the client.
-    let hash = channel
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-    format!("lockkit_{hash:016x}")
 }
 
 fn quoted(text: &str) -> String {

@@ -22,6 +22,7 @@ const WORDS: Words = Words {
     upsert: "ON CONFLICT (name, holder) DO UPDATE
         SET token = excluded.token, expires_at = excluded.expires_at, room = excluded.room",
     renew: include_str!("../sql/sqlite/renew_shares.sql"),
+    renew_in_turn: None,
     purge: include_str!("../sql/purge_shares.sql"),
     announce: include_str!("../sql/announce.sql"),
     ask: "",

@@ -162,7 +162,7 @@ impl LockFile {
     /// Reads a file that must be empty or the lock file of `name`.
     pub(super) fn read_of(&self, name: &LockName) -> Result<Record, Problem> {
         let record = self.read()?;
-        if record.name.as_ref().is_some_and(|other| other != name) {
+        if record.name().is_some_and(|other| other != name) {
             return Err(Problem::OtherName(self.path.clone()));
         }
         Ok(record)
@@ -177,8 +177,8 @@ impl LockFile {
         holder: Option<(HolderId, u32)>,
         tag: &str,
     ) -> Result<(), Problem> {
-        let image = before.next(name, token, holder, tag);
-        let written = self.file.write_all_at(&image, 0);
+        let (bytes, at) = before.next(name, token, holder, tag);
+        let written = self.file.write_all_at(&bytes, at as u64);
         written.map_err(|error| self.failed(error))
     }
 

@@ -206,7 +206,7 @@ impl FileStore {
         let Some(lock_file) = LockFile::look(path)? else {
             return Ok(None);
         };
-        let name = lock_file.read()?.name;
+        let name = lock_file.read()?.name().cloned();
         Ok(name.filter(|name| self.path(name) == path))
     }
 }
@@ -226,7 +226,7 @@ fn pass_over(odd: &mut Vec<PathBuf>, path: PathBuf, problem: Problem) -> Result<
 fn remove_free(lock_file: &LockFile) -> Result<bool, Problem> {
     let taken = lock_file.try_lock()? == TryLock::Taken;
     // What another program wrote, and what cannot be read now, stays.
-    let used = lock_file.read().is_ok_and(|record| record.is_used());
+    let used = lock_file.read().is_ok_and(|record| record.name().is_some());
     if !taken || !used || !lock_file.is_in_place()? {
         return Ok(false);
     }

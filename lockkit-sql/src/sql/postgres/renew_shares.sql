@@ -1,12 +1,12 @@
--- Restarts leases of holds beside others that have not ended, and makes none shorter. Waits for its turn: steps of others
--- may lock the row of such a name nearly always, and nothing else locks it while its lease lasts.
+-- Restarts leases of holds beside others that have not ended, and makes none shorter.
+-- skip: what to do with a locked row. Steps of others may lock that of such a name nearly always.
 -- names, holders, ttl. Returns the holders whose leases have not ended, and whether each was renewed.
 WITH mine AS (
     SELECT l.name FROM {table} AS l
     WHERE l.name IN ({names}) AND l.holder = '~' AND l.expires_at > {now}
     -- In the same order as all renewals.
     ORDER BY l.name
-    FOR NO KEY UPDATE OF l
+    FOR NO KEY UPDATE OF l {skip}
 ), renewed AS (
     UPDATE {holds} AS h
     SET expires_at = greatest(h.expires_at, {now} + {ttl})
