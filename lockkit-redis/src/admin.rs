@@ -48,7 +48,13 @@ impl RedisStore {
         let step = &*BREAK;
         let end = async |route: Route| {
             let admission = route.link.admission(step.name).await?;
-            let mut command = on_lock(&route.link, step, name, "", admission.for_release());
+            let mut command = on_lock(
+                &route.link,
+                step,
+                name,
+                "",
+                admission.for_release(&route.link.config),
+            );
             command
                 .arg(keys::channel(name))
                 .arg(u8::from(route.link.config.clustered));

@@ -62,7 +62,9 @@ impl Script {
             let of_lock = of_lock.iter().map(String::as_str);
             let mut command = step.on(&of_lock.chain(keys.iter().copied()).collect::<Vec<_>>());
             command.arg(route.link.token_ttl()).arg(&holder);
-            command.arg(admission.for_release()).arg(arguments);
+            command
+                .arg(admission.for_release(&route.link.config))
+                .arg(arguments);
             route.run(step, command).await
         };
         match within_limit(store, step, store.masters.on(step.name, &ticket.name, work)).await {

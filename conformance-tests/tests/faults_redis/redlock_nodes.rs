@@ -19,6 +19,7 @@ use crate::world::LONG;
 pub(crate) fn add(suite: TestSuite) -> TestSuite {
     suite
         .test(token_is_larger_than_the_last_ones_of_a_majority)
+        .test(token_that_is_too_large_raises_no_other)
         .test(renewal_without_a_majority_makes_no_hold)
         .test(node_accepts_only_larger_tokens)
         .test(late_withdrawal_does_not_end_the_later_hold)
@@ -49,6 +50,21 @@ async fn token_is_larger_than_the_last_ones_of_a_majority() -> Outcome {
         last = next;
     }
     Ok(())
+}
+
+/// As after a mistake of a person. A store remembers the largest token that it has seen, of whatever name.
+async fn token_that_is_too_large_raises_no_other() -> Outcome {
+    let servers = nodes(3).await?;
+    let client = renewed(&servers, LONG).await?;
+    let before = take(&client.lock("jobs/before")?).await?;
+    let key = "redisson_lock_token:{jobs}";
+    let node = &servers.nodes()[0];
+    node.ask(&["SET", key, "9223372036854770000"]).await?;
+    // The other two are a majority.
+    take(&client.lock("jobs")?).await?;
+    let after = take(&client.lock("jobs/after")?).await?;
+    let told = format!("{after} after {before}");
+    ensure(after > before && after < before + 60_000_000, told)
 }
 
 async fn renewal_without_a_majority_makes_no_hold() -> Outcome {

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use crate::client::guard::{Guard, protect};
@@ -247,24 +248,4 @@ impl MultiGuard {
         let worst = errors.min_by_key(|error| !matches!(error, Error::Lost { .. }));
         worst.map_or(Ok(()), Err)
     }
-}
-
-/// Runs futures side by side in one task, and returns their results in their order.
-async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    poll_fn(|context| {
-        let mut done = true;
-        for (future, output) in running.iter_mut().filter(|(_, output)| output.is_none()) {
-            match future.as_mut().poll(context) {
-                Poll::Ready(value) => *output = Some(value),
-                Poll::Pending => done = false,
-            }
-        }
-        if done { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    running
-        .into_iter()
-        .filter_map(|(_, output)| output)
-        .collect()
 }

@@ -1,12 +1,16 @@
 //! Modes: which holds fit each other, and what a client does with them.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::Mode;
+use lockkit_core::layers::{Fault, Faulty, Operation, Rule};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, LockClient, MultiLock};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+
+use crate::stage::S;
 
 fn permit(of: u32) -> Mode {
     let of = NonZeroU32::new(of).unwrap();
@@ -166,4 +170,21 @@ async fn names_share_no_places() {
         tokio::task::yield_now().await;
     }
     assert_eq!(store.counts().waiters, 4);
+}
+
+/// None waits for the answer to another's request.
+#[tokio::test(start_paused = true)]
+async fn tasks_that_may_hold_together_ask_together() {
+    let faulty = Faulty::new(Arc::new(MemoryStore::new()), 1);
+    let slow = Fault::Delay { min: S, max: S };
+    faulty
+        .faults()
+        .inject(Rule::new(slow).on(Operation::Attempt));
+    let client = LockClient::new(faulty).unwrap();
+    let semaphore = client.semaphore("a", 2).unwrap();
+    let began = Instant::now();
+    let (one, other) = tokio::join!(semaphore.acquire(), semaphore.acquire());
+    let waited = began.elapsed();
+    assert!(waited < 2 * S, "{waited:?}");
+    drop((one.unwrap(), other.unwrap()));
 }

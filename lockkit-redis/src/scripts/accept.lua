@@ -36,7 +36,14 @@ local function accept()
   return PROPOSED
 end
 
--- 3. A repeated attempt keeps its token, unless too few nodes have accepted it.
+-- 3. Free. The token is written before the hold: if it must not be written, no hold may stay behind.
+if redis.call('EXISTS', LOCK, TOMBSTONE) == 0 then
+  local token = accept()
+  hold(ME, TTL, token, WHO)
+  return reply(1, token)
+end
+
+-- 4. A repeated attempt keeps its token, unless too few nodes have accepted it.
 local own = redis.pcall('HGET', LOCK, ME)
 if type(own) == 'string' then
   if redis.call('PTTL', LOCK) < tonumber(TTL) then redis.call('PEXPIRE', LOCK, TTL) end
@@ -51,18 +58,10 @@ if type(own) == 'string' then
   return reply(1, token)
 end
 
--- 4. A late attempt of a released ticket.
+-- 5. A late attempt of a released ticket.
 if redis.call('EXISTS', TOMBSTONE) == 1 then return {-1} end
 
--- 5. Held, perhaps by another program: a string is a lock of the SET NX family.
-local left = redis.call('PTTL', LOCK)
-if left ~= -2 then
-  local found = redis.call('TYPE', LOCK)['ok']
-  if found ~= 'string' and (found ~= 'hash' or left == -1 and kind() == 'hash') then return {-2, found} end
-  return reply(0, left)
-end
-
--- 6. Free. The token is written before the hold: if it must not be written, no hold may stay behind.
-local token = accept()
-hold(ME, TTL, token, WHO)
-return reply(1, token)
+-- 6. Held, perhaps by another program: a string is a lock of the SET NX family.
+local left, found = redis.call('PTTL', LOCK), redis.call('TYPE', LOCK)['ok']
+if found ~= 'string' and (found ~= 'hash' or left == -1 and kind() == 'hash') then return {-2, found} end
+return reply(0, left)
