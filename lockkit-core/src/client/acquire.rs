@@ -26,15 +26,16 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     /// Waits for the lock, behind the other callers of this client.
-    pub(crate) async fn run(self) -> Result<Guard> {
+    pub(crate) async fn run(mut self) -> Result<Guard> {
         // A caller on another runtime may end or stand still at any moment: it only waits.
         let attempts = self.shared.context.runtime.is_current();
-        let mut entry = None;
-        let first = self.shared.queues.enter(&self.key, attempts, || {
-            let (waiter, behind) = self.waiter();
+        let (mut key, mut entry) = (self.key.clone(), None);
+        let first = self.shared.queues.enter(&mut key, attempts, |key| {
+            let (waiter, behind) = self.waiter(key);
             entry = Some(behind);
             waiter
         });
+        self.key = key;
         let Some(entry) = entry else {
             return self.attempt().await;
         };
@@ -75,7 +76,7 @@ impl Acquire {
             self.serve_others();
             return Err(error.clone().into());
         }
-        let (waiter, entry) = self.waiter();
+        let (waiter, entry) = self.waiter(&self.key);
         shared.queues.first_waits(&self.key, waiter);
         if shared.is_closing() {
             // The withdrawal of the ticket is unfinished work again.
@@ -99,7 +100,7 @@ impl Acquire {
         }
     }
 
-    fn waiter(&self) -> (Waiter, QueueEntry) {
+    fn waiter(&self, key: &Key) -> (Waiter, QueueEntry) {
         let (reply, receiver) = oneshot::channel();
         let id = self.shared.next_id();
         let waiter = Waiter {
@@ -111,7 +112,7 @@ impl Acquire {
         };
         let entry = QueueEntry {
             shared: Arc::clone(&self.shared),
-            key: self.key.clone(),
+            key: key.clone(),
             id,
             receiver,
         };

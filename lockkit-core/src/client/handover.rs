@@ -79,7 +79,7 @@ impl Guard {
             name: ticket.name.clone(),
             mode: Mode::Read,
             ttl: options.lease.ttl(),
-            lane: shared.queues.lane(&ticket.name, Mode::Read),
+            lane: 0,
             work: None,
         };
         // Until it ends, the owner neither holds nor can acquire.
@@ -148,12 +148,11 @@ impl LockClient {
             let what = "the text does not come from `Guard::detach`".into();
             return Err(Error::InvalidOption { what });
         };
-        let stored = shared.context.stored(&name)?;
         let key = Key {
+            name: shared.context.stored(&name)?,
             mode,
             ttl: shared.options.lease.ttl(),
-            lane: shared.queues.lane(&stored, mode),
-            name: stored,
+            lane: 0,
             work: None,
         };
         let guard = try_acquire(shared, &key, shared.options, Some(holder)).await?;

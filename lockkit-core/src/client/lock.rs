@@ -377,7 +377,7 @@ impl Lock {
             name: self.stored.clone(),
             mode: self.mode,
             ttl: self.options.lease.ttl(),
-            lane: self.shared.queues.lane(&self.stored, self.mode),
+            lane: 0,
             work: self.work.clone(),
         }
     }

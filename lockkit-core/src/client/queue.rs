@@ -25,6 +25,7 @@ pub(crate) struct Key {
     pub(crate) name: LockName,
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
+    /// Known once it is entered.
     pub(crate) lane: u32,
     /// What the store does when it grants.
     pub(crate) work: Option<Work>,
@@ -83,29 +84,19 @@ impl Queues {
         }
     }
 
-    /// The lane in which the fewest wait: there is one for all acquires that exclude each other.
-    pub(crate) fn lane(&self, name: &LockName, mode: Mode) -> u32 {
-        let lanes = mode.room().min(LANES);
-        let mut waiting = [0; LANES as usize];
-        if lanes > 1
-            && let Some(entry) = lock(&self.entries).get(name)
-        {
-            for queue in entry.queues.iter().filter(|queue| queue.key.mode == mode) {
-                waiting[queue.key.lane as usize] += 1 + queue.waiters.len();
-            }
-        }
-        (0..lanes)
-            .min_by_key(|lane| waiting[*lane as usize])
-            .unwrap_or(0)
-    }
-
-    /// Joins the queue of `key`; returns whether the caller is the first. One that `attempts` by
-    /// itself, for the queue, is no `waiter` then.
-    pub(crate) fn enter(&self, key: &Key, attempts: bool, waiter: impl FnOnce() -> Waiter) -> bool {
+    /// Joins the queue of `key`, in the lane where the fewest wait; returns whether the caller is the first.
+    /// One that `attempts` by itself, for the queue, is no `waiter` then.
+    pub(crate) fn enter(
+        &self,
+        key: &mut Key,
+        attempts: bool,
+        waiter: impl FnOnce(&Key) -> Waiter,
+    ) -> bool {
         let mut entries = lock(&self.entries);
         let entry = entries.entry(key.name.clone()).or_default();
+        key.lane = entry.lane(key.mode);
         if let Some(queue) = entry.queue(key) {
-            let waiter = waiter();
+            let waiter = waiter(key);
             if waiter.deadline.is_some() {
                 queue.wake.notify_one();
             }
@@ -113,7 +104,7 @@ impl Queues {
             queue.leaving = None;
             return false;
         }
-        let waiters = (!attempts).then(waiter).into_iter().collect();
+        let waiters = (!attempts).then(|| waiter(key)).into_iter().collect();
         entry.queues.push(Queue {
             key: key.clone(),
             waiters,
@@ -264,6 +255,19 @@ impl Queues {
 pub(crate) struct Occupied;
 
 impl Entry {
+    /// The lane where the fewest wait: there is one for all acquires that exclude each other.
+    fn lane(&self, mode: Mode) -> u32 {
+        let mut waiting = [0; LANES as usize];
+        for queue in self.queues.iter().filter(|queue| queue.key.mode == mode) {
+            // The one that attempts for the queue counts too.
+            waiting[queue.key.lane as usize] += 1 + queue.waiters.len();
+        }
+        let lanes = 0..mode.room().min(LANES);
+        lanes
+            .min_by_key(|lane| waiting[*lane as usize])
+            .unwrap_or(0)
+    }
+
     fn queue(&mut self, key: &Key) -> Option<&mut Queue> {
         self.queues.iter_mut().find(|queue| queue.key == *key)
     }
@@ -298,7 +302,11 @@ mod tests {
             lane: 0,
             work: None,
         };
-        let enter = || queues.enter(&key, true, || unreachable!("it attempts by itself"));
+        let enter = || {
+            queues.enter(&mut key.clone(), true, |_| {
+                unreachable!("it attempts by itself")
+            })
+        };
         assert!(enter());
         queues.hold_began(&key.name);
         assert!(queues.close_if_idle(&key).is_ok());
