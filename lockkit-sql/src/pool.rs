@@ -309,18 +309,16 @@ impl<D: Driver> Pool<D> {
 
     async fn open(&self, operation: &'static str) -> Result<Open<D>> {
         self.may_connect(operation)?;
-        let address = self.address();
-        // Before: what it connects to may be replaced meanwhile.
-        let file = D::file(&self.source);
+        // Before it connects: the file may be replaced meanwhile.
+        let (address, file) = (self.address(), D::file(&self.source));
         let connection = self.connect(operation).await?;
-        let now = Instant::now();
         Ok(Open {
             connection,
             prepared: Prepared::default(),
             address,
             file: file.or_else(|| D::file(&self.source)),
-            ends: now + longest_use(self.oldest),
-            used: now,
+            ends: Instant::now() + longest_use(self.oldest),
+            used: Instant::now(),
         })
     }
 

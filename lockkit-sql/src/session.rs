@@ -277,8 +277,8 @@ mod tests {
         Ticket::new(name, holder, Duration::from_secs(30))
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn end_of_session_loses_its_holds_only() {
+    /// With its first session open.
+    async fn started() -> Arc<Fake> {
         let errors = Errors {
             backend: "fake",
             classify: |_, _| (Problem::Refused, Outcome::Rejected),
@@ -292,6 +292,12 @@ mod tests {
         );
         let fake = Arc::new(fake);
         start(&fake, Some(fake.open_session().await.unwrap()));
+        fake
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn end_of_session_loses_its_holds_only() {
+        let fake = started().await;
         let session = fake.session();
         let granted = || async {
             let token = FencingToken::new(7).unwrap();
@@ -326,19 +332,29 @@ mod tests {
         let mut kept = session.waiters.watch(&second);
         let wake = timeout(OLDEST * 2, kept.changed()).await;
         assert!(wake.is_err(), "{wake:?}");
-        // A grant in its name that no reply has confirmed yet.
-        let told = ticket(4);
-        let number = session.waiters.attempted(&told);
-        let granted = Granted {
-            token: 8,
-            session: 2,
-            end: 1,
-        };
-        places::granted(&session.waiters, told.holder, granted);
         // It is old: its last hold ends, and so does the session.
         session.waiters.forget(second.holder);
         sleep(LOOK_AGAIN + SHORTEST_PAUSE * 2).await;
         assert_eq!(session.key(String::new).await.unwrap(), 3);
+        session.close();
+    }
+
+    /// A release may grant to a ticket while its attempt, which found the lock held, is under way.
+    #[tokio::test(start_paused = true)]
+    async fn end_of_session_takes_back_a_grant_that_is_not_believed_yet() {
+        let fake = started().await;
+        let (session, told) = (fake.session(), ticket(1));
+        let number = session.waiters.attempted(&told);
+        let granted = Granted {
+            token: 8,
+            session: 1,
+            end: 1,
+        };
+        places::granted(&session.waiters, told.holder, granted);
+        fake.1.notify_one();
+        while !matches!(session.key(String::new).await, Ok(2)) {
+            sleep(SHORTEST_PAUSE).await;
+        }
         let held = Seen {
             held: true,
             place: 3_000_000,
