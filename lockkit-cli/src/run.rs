@@ -294,15 +294,15 @@ impl Run<'_> {
         true
     }
 
-    /// Waits until then, unless the release leaves the lock to a lease of the rest. A longer lease cannot be
-    /// made shorter, and a store that reports losses can also end a hold with our connection.
+    /// Waits until then, unless the release leaves the lock to a lease of the rest, for which `drain` waits: a
+    /// longer lease cannot be made shorter.
     async fn keep(&self, guard: &MultiGuard, until: Instant) {
         let rest = until.saturating_duration_since(Instant::now());
         if !rest.is_zero() && reports(self.args) {
             let (name, rest) = (plain(&self.args.name), rounded(rest));
             say(format_args!("keeps `{name}` for {rest} more"));
         }
-        if rest <= guard.remaining() || self.client.backend().capabilities().tells_loss {
+        if rest <= guard.remaining() {
             tokio::select! {
                 () = sleep_until(until) => {}
                 _ = guard.lost() => {}

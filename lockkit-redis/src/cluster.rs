@@ -200,17 +200,7 @@ impl Cluster {
             }
         }
         drop(nodes);
-        for (_, Node { link, .. }) in gone {
-            // Nothing connects to it any more.
-            let why = "the node is no longer a master of the cluster";
-            link.state.send_if_modified(|state| {
-                let waits = matches!(state, Settled::Pending);
-                if waits {
-                    *state = Settled::Failed(Outcome::Unavailable, why.into());
-                }
-                waits
-            });
-        }
+        drop(gone);
         let before = self.map.send_replace(Settled::Ready(map));
         let now = self.map.borrow();
         let (Settled::Ready(before), Settled::Ready(now)) = (&before, &*now) else {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lockkit_core::{BackendError, LockName, Outcome};
 use redis::Cmd;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::cluster::Cluster;
 use crate::connection::Link;
@@ -117,8 +117,9 @@ impl Masters {
             let address = link.map(|link| link.config.address.to_string());
             BackendError::timeout(BACKEND, step.name, patience, address.as_deref())
         };
+        let began = Instant::now();
         let on_server = async |Share { route, groups }: Share| {
-            let groups: Vec<_> = groups.iter().flat_map(|it| it.chunks(size)).collect();
+            let groups: Vec<_> = groups.iter().flat_map(|group| group.chunks(size)).collect();
             let asked = async {
                 let route = route?;
                 let commands = groups.iter().map(|group| command(&route.link, group));
@@ -141,7 +142,8 @@ impl Masters {
                     let command = command(&route.link, group);
                     route.run_acked(step, command).await
                 };
-                let again = timeout(patience, self.on(step.name, names[group[0]], again));
+                let left = patience.saturating_sub(began.elapsed());
+                let again = timeout(left, self.on(step.name, names[group[0]], again));
                 (
                     group.to_vec(),
                     again.await.unwrap_or_else(|_| Err(late(None))),

@@ -1,5 +1,7 @@
 //! Renewals: many holds in few requests.
 
+use std::time::Duration;
+
 use lockkit_core::Outcome;
 use lockkit_core::contract::{Mode, Renewal, Ticket};
 use redis::Cmd;
@@ -47,7 +49,9 @@ impl RedisStore {
         let names: Vec<_> = tickets.iter().map(|ticket| &ticket.name).collect();
         let command = |link: &Link, chunk: &[usize]| renewal_of(link, tickets, chunk);
         let (masters, step) = (&self.masters, &*RENEW);
-        let replies = masters.on_all(step, &names, chunk, shortest / 8, command);
+        // Less than the client has.
+        let patience = (shortest / 8).min(Duration::from_secs(1));
+        let replies = masters.on_all(step, &names, chunk, patience, command);
         let mut results = vec![Err(unreadable(step.name)); tickets.len()];
         for (chunk, reply) in replies.await {
             for (place, at) in chunk.into_iter().enumerate() {

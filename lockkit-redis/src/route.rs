@@ -63,45 +63,31 @@ impl Route {
         Ok((reply.unwrap_or_else(|| Err(unreadable(step.name)))?, acked))
     }
 
-    /// Runs a step by each of these commands, in one pipeline; returns one reply for each.
+    /// Runs a step by each of these commands, in one pipeline; returns one reply for each. If it may start leases, also
+    /// asks how many replicas have them.
     pub(crate) async fn run_all(
         &self,
         step: &Step,
         commands: impl IntoIterator<Item = Cmd>,
     ) -> (Vec<Result<Reply>>, Acked) {
-        let wanted = if step.leases {
-            self.link.config.acks
-        } else {
-            0
-        };
-        let patience = self.link.config.response_timeout / 4;
-        let wait = || {
+        let config = &self.link.config;
+        let wanted = if step.leases { config.acks } else { 0 };
+        let wait = (wanted > 0).then(|| {
             let mut wait = redis::cmd("WAIT");
+            let patience = config.response_timeout / 4;
             wait.arg(wanted).arg(patience.as_millis());
             wait
-        };
-        let wait = (wanted > 0).then(wait);
-        let (replies, acked) = self.run_then(step, commands, wait).await;
-        let replicas = acked.and_then(|reply| Reply::of(reply.ok()?).as_u64());
-        let replicas = replicas.unwrap_or(0);
-        (replies, Acked { wanted, replicas })
-    }
-
-    /// Runs a step by each of these commands, and behind them another command, in one pipeline.
-    async fn run_then(
-        &self,
-        step: &Step,
-        commands: impl IntoIterator<Item = Cmd>,
-        last: Option<Cmd>,
-    ) -> (Vec<Result<Reply>>, Option<Result<Value, RedisError>>) {
+        });
         let commands: Vec<Cmd> = commands.into_iter().collect();
+        let replicas = 0;
+        let mut acked = Acked { wanted, replicas };
         let mut connection = match self.link.connection(step.name).await {
             Ok(connection) => connection,
-            Err(error) => return (vec![Err(error); commands.len()], None),
+            Err(error) => return (vec![Err(error); commands.len()], acked),
         };
-        let all = commands.iter().cloned().chain(last.clone());
+        let all = commands.iter().cloned().chain(wait.clone());
         let mut replies = self.send(&mut connection, all).await;
-        let mut of_last = last.as_ref().and_then(|_| replies.pop());
+        let mut waited = wait.as_ref().and_then(|_| replies.pop());
         let unknown = |at: &usize| replies[*at].as_ref().is_err_and(is_no_script);
         let unknown: Vec<usize> = (0..replies.len()).filter(unknown).collect();
         if !unknown.is_empty() {
@@ -111,15 +97,18 @@ impl Route {
                 0 => step.with_text(&commands[at]),
                 _ => commands[at].clone(),
             });
-            let mut again = self.send(&mut connection, texts.chain(last.clone())).await;
-            of_last = last.and_then(|_| again.pop());
+            let mut again = self.send(&mut connection, texts.chain(wait.clone())).await;
+            waited = wait.and_then(|_| again.pop());
             for (at, reply) in unknown.into_iter().zip(again) {
                 replies[at] = reply;
             }
         }
+        if let Some(Ok(reply)) = waited {
+            acked.replicas = Reply::of(reply).as_u64().unwrap_or(0);
+        }
         let failure = |error| self.link.failure(step.name, &error);
         let read = |reply: Result<Value, _>| reply.map(Reply::of).map_err(failure);
-        (replies.into_iter().map(read).collect(), of_last)
+        (replies.into_iter().map(read).collect(), acked)
     }
 
     /// Sends commands; returns one reply for each.

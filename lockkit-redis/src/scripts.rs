@@ -75,36 +75,41 @@ macro_rules! queue_and {
     };
 }
 
-type Lazy = LazyLock<Step>;
+type LazyStep = LazyLock<Step>;
 
-pub(crate) static ACQUIRE: Lazy = Lazy::new(|| Step::new("attempt", queue_and!("kind", "acquire")));
-pub(crate) static RELEASE: Lazy =
-    Lazy::new(|| Step::new("release", queue_and!("ending", "release")));
-pub(crate) static RENEW: Lazy = Lazy::new(|| Step::new("renew", include_str!("scripts/renew.lua")));
+pub(crate) static ACQUIRE: LazyStep =
+    LazyStep::new(|| Step::new("attempt", queue_and!("kind", "acquire")));
+pub(crate) static RELEASE: LazyStep =
+    LazyStep::new(|| Step::new("release", queue_and!("ending", "release")));
+pub(crate) static RENEW: LazyStep =
+    LazyStep::new(|| Step::new("renew", include_str!("scripts/renew.lua")));
 /// As [`ACQUIRE`], on one node of several.
-pub(crate) static ACCEPT: Lazy = Lazy::new(|| Step::new("attempt", queue_and!("kind", "accept")));
+pub(crate) static ACCEPT: LazyStep =
+    LazyStep::new(|| Step::new("attempt", queue_and!("kind", "accept")));
 /// As [`ACQUIRE`] and [`RELEASE`], for tickets that are not exclusive.
-pub(crate) static SHARE: Lazy = Lazy::new(|| Step::new("attempt", queue_and!("kind", "share")));
-pub(crate) static UNSHARE: Lazy = Lazy::new(|| Step::new("release", queue_and!("unshare")));
-pub(crate) static INSPECT: Lazy =
-    Lazy::new(|| Step::new("inspect", queue_and!("kind", "describe", "inspect")));
+pub(crate) static SHARE: LazyStep =
+    LazyStep::new(|| Step::new("attempt", queue_and!("kind", "share")));
+pub(crate) static UNSHARE: LazyStep = LazyStep::new(|| Step::new("release", queue_and!("unshare")));
+pub(crate) static INSPECT: LazyStep =
+    LazyStep::new(|| Step::new("inspect", queue_and!("kind", "describe", "inspect")));
 /// As [`INSPECT`], for each lock in a list.
-pub(crate) static LIST: Lazy =
-    Lazy::new(|| Step::new("list", queue_and!("kind", "describe", "inspect")));
-pub(crate) static BREAK: Lazy =
-    Lazy::new(|| Step::new("break", queue_and!("kind", "describe", "break")));
-pub(crate) static NOTE: Lazy = Lazy::new(|| Step::new("note", queue_and!("note")));
-pub(crate) static ADOPT: Lazy = Lazy::new(|| Step::new("adopt", queue_and!("adopt")));
+pub(crate) static LIST: LazyStep =
+    LazyStep::new(|| Step::new("list", queue_and!("kind", "describe", "inspect")));
+pub(crate) static BREAK: LazyStep =
+    LazyStep::new(|| Step::new("break", queue_and!("kind", "describe", "break")));
+pub(crate) static NOTE: LazyStep = LazyStep::new(|| Step::new("note", queue_and!("note")));
+pub(crate) static ADOPT: LazyStep = LazyStep::new(|| Step::new("adopt", queue_and!("adopt")));
 /// Asks a server for its quarantine.
-pub(crate) static ADMIT: Lazy = Lazy::new(|| Step::new("admit", include_str!("scripts/admit.lua")));
-pub(crate) static COMMANDS: Lazy = Lazy::new(|| {
+pub(crate) static ADMIT: LazyStep =
+    LazyStep::new(|| Step::new("admit", include_str!("scripts/admit.lua")));
+pub(crate) static COMMANDS: LazyStep = LazyStep::new(|| {
     Step::guarded(concat!(
         include_str!("scripts/commands.lua"),
         "return commands(1, #ARGV)\n"
     ))
 });
 /// As [`ACQUIRE`], with commands that read.
-pub(crate) static ENTER: Lazy = Lazy::new(|| {
+pub(crate) static ENTER: LazyStep = LazyStep::new(|| {
     let text = concat!(
         queue_and!("kind", "carry", "commands"),
         "local function step()\n",
@@ -115,7 +120,7 @@ pub(crate) static ENTER: Lazy = Lazy::new(|| {
     Step::new("attempt", text)
 });
 /// As [`RELEASE`], with commands that write.
-pub(crate) static COMMIT: Lazy = Lazy::new(|| {
+pub(crate) static COMMIT: LazyStep = LazyStep::new(|| {
     Step::new(
         "commit",
         queue_and!("ending", "carry", "commands", "commit"),
@@ -123,16 +128,19 @@ pub(crate) static COMMIT: Lazy = Lazy::new(|| {
 });
 
 /// A script of the caller. An error that it returns or raises may come after its writes, whatever it is, and be none of
-/// the server's.
+/// the server's: one that it raises loses its code, as if the script had caught it.
 fn work(text: &str) -> String {
     format!(
         "local function is_error(it) return type(it) == 'table' and type(it['err']) == 'string' end\n\
-         local function partly(it) return redis.error_reply('{PARTLY} ' .. it['err']) end\n\
          local raise = error\n\
-         local function error(it, level) raise(is_error(it) and partly(it) or it, level) end\n\
+         local function error(it, level)\n\
+         if is_error(it) then raise(it['err'], 0) end\n\
+         raise(it, level == 0 and 0 or (level or 1) + 1)\n\
+         end\n\
          local function work()\n{text}\nend\n\
          local reply = work()\n\
-         return is_error(reply) and partly(reply) or reply\n"
+         if is_error(reply) then return redis.error_reply('{PARTLY} ' .. reply['err']) end\n\
+         return reply\n"
     )
 }
 

@@ -39,6 +39,21 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// The connection has ended, or is to be replaced.
 struct Ended;
 
+/// Says at the end of its task that nothing connects any more, also where a cluster or a runtime ends it.
+struct Connecting(Arc<Link>);
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        self.0.state.send_if_modified(|state| {
+            let waits = matches!(state, State::Pending);
+            if waits {
+                *state = State::Failed(Outcome::Unavailable, "the store left this server".into());
+            }
+            waits
+        });
+    }
+}
+
 impl Link {
     /// Begins to connect. The connection ends with the task that is returned.
     pub(crate) fn start(
@@ -68,7 +83,11 @@ impl Link {
             token_ttl: AtomicU64::new(token_ttl),
         });
         let (supervised, mut supervisor) = (Arc::clone(&link), JoinSet::new());
-        supervisor.spawn_on(async move { supervised.supervise().await }, runtime);
+        let supervise = async move {
+            let connecting = Connecting(supervised);
+            connecting.0.supervise().await
+        };
+        supervisor.spawn_on(supervise, runtime);
         (link, supervisor)
     }
 

@@ -71,6 +71,12 @@ pub(crate) fn fault_of(error: &BackendError) -> Option<&SqlFault> {
     error.source()?.downcast_ref()
 }
 
+/// Whether an operator looks for its cause at the server or on the way there.
+pub(crate) fn is_about_server(error: &BackendError) -> bool {
+    let problem = fault_of(error).map(SqlFault::problem);
+    matches!(problem, Some(Problem::Connection | Problem::ReadOnly))
+}
+
 /// The error with the address of its server.
 pub(crate) fn at(address: &str, error: BackendError) -> BackendError {
     let Some(fault) = fault_of(&error).cloned() else {

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::config::Options;
 use crate::driver::{self, Connecting, Driver, FileId, Reply, Source, prepared, send};
-use crate::error::{Phase, Problem, Result, SqlFault, at, fault_of};
+use crate::error::{Phase, Problem, Result, at, fault_of, is_about_server};
 use crate::template::{Prepared, Template};
 use crate::values::Values;
 
@@ -62,6 +62,8 @@ pub struct Pool<D: Driver> {
     steps: Semaphore,
     /// Renewals do not queue behind other requests for a connection.
     renewals: Semaphore,
+    /// Renewals that wait for a locked row, a few at once, delay neither.
+    waiting: Semaphore,
 }
 
 struct Open<D: Driver> {
@@ -107,6 +109,7 @@ impl<D: Driver> Pool<D> {
                 options.connections.max(1)
             }),
             renewals: Semaphore::new(1),
+            waiting: Semaphore::new(4),
         }
     }
 
@@ -157,11 +160,12 @@ impl<D: Driver> Pool<D> {
             .await
     }
 
-    /// Sends a renewal, which waits for no other request.
-    pub(crate) async fn renew(&self, text: &str) -> Result<Vec<Reply<D>>> {
-        let permits = match D::ALONE {
-            true => &self.steps,
-            false => &self.renewals,
+    /// Sends a renewal, which waits for no other request but others that wait for a row, if it `waits` for one.
+    pub(crate) async fn renew(&self, text: &str, waits: bool) -> Result<Vec<Reply<D>>> {
+        let permits = match (D::ALONE, waits) {
+            (true, _) => &self.steps,
+            (false, true) => &self.waiting,
+            (false, false) => &self.renewals,
         };
         // On SQLite a transaction.
         self.send("renew", permits, D::ALONE, |_| driver::text(text))
@@ -369,12 +373,6 @@ impl<D: Driver> Pooled<'_, D> {
             pool.close_idle();
         }
     }
-}
-
-/// Whether an operator looks for its cause at the server or on the way there.
-fn is_about_server(error: &BackendError) -> bool {
-    let problem = fault_of(error).map(SqlFault::problem);
-    matches!(problem, Some(Problem::Connection | Problem::ReadOnly))
 }
 
 impl<D: Driver> fmt::Debug for Pool<D> {

@@ -205,7 +205,7 @@ impl Session {
     pub(crate) fn holds(&self) -> usize {
         let mut holds = 0;
         self.waiters
-            .for_each(|_, entry| holds += usize::from(entry.data.session != 0));
+            .for_each(|_, entry| holds += usize::from(entry.data.sessions() != [0, 0]));
         holds
     }
 

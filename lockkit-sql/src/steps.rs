@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lockkit_core::contract::{Holder, LockState, Mode, Renewal, Ticket};
-use lockkit_core::{HolderId, LockName, Outcome};
+use lockkit_core::{BackendError, HolderId, LockName, Outcome};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -302,7 +302,7 @@ async fn renewed<S: Steps>(store: &S, tickets: &[&Ticket]) -> Result<HashMap<Str
     let text = renew.text(&values);
     let mut pauses = pauses();
     loop {
-        let mut renewed = read_renewed(&store.pool().renew(&text).await?)?;
+        let mut renewed = read_renewed(&store.pool().renew(&text, false).await?)?;
         if exclusive || renewed.values().all(|renewed| *renewed) {
             return Ok(renewed);
         }
@@ -330,11 +330,16 @@ async fn renew_in_turn<S: Steps>(
     let rows = skipped.chunk_by(|one, next| one.name == next.name);
     let waiting = rows.map(|tickets| async move {
         let text = wait.text(&Values::of_all(tickets, S::Driver::SYNTAX));
-        read_renewed(&store.pool().ask("renew", &text).await?)
+        Ok::<_, BackendError>((
+            tickets,
+            read_renewed(&store.pool().renew(&text, true).await?)?,
+        ))
     });
-    // What fails counts as skipped.
-    let replies: Vec<Result<_>> = join_all(waiting).await;
-    renewed.extend(replies.into_iter().flatten().flatten());
+    // What fails counts as skipped, and what a reply leaves out has ended.
+    for (tickets, reply) in join_all(waiting).await.into_iter().flatten() {
+        renewed.retain(|holder, _| tickets.iter().all(|it| it.holder.to_string() != *holder));
+        renewed.extend(reply);
+    }
 }
 
 fn read_renewed<D: Driver>(replies: &[Reply<D>]) -> Result<HashMap<String, bool>> {

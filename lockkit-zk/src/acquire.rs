@@ -23,20 +23,12 @@ const CREATES: u32 = 5;
 impl Shared {
     pub(crate) async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
         let number = self.waiters.attempted(ticket);
-        let result = self.attempt_in_turn(ticket).await;
-        self.waiters.answered(ticket, number, &result);
-        result
-    }
-
-    async fn attempt_in_turn(&self, ticket: &Ticket) -> Result<Attempt> {
-        let _turn = self.turn(ticket.holder).await.ok_or_else(released)?;
-        if self.is_released(ticket.holder) {
-            return Err(released());
-        }
-        match self.join(ticket).await {
+        let result = match self.join(ticket).await {
             Err(error) => Err(self.of_attempt(ticket, error).await),
             attempt => attempt,
-        }
+        };
+        self.waiters.answered(ticket, number, &result);
+        result
     }
 
     /// The error of an attempt one of whose requests failed. While its node may exist, the attempt may have
@@ -55,6 +47,9 @@ impl Shared {
     }
 
     async fn join(&self, ticket: &Ticket) -> Result<Attempt> {
+        if self.is_released(ticket.holder) {
+            return Err(released());
+        }
         let session = self.sessions.live("attempt").await?;
         // The node of an ended session has gone with it.
         let known = self.contender(ticket.holder);

@@ -100,9 +100,7 @@ impl Shared {
 
     /// Ends the hold of a ticket, or removes it from the queue.
     pub(crate) async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        // First, so that an attempt that does not see it has been seen by the lines below.
         self.refuse(ticket.holder);
-        let _turn = self.turn(ticket.holder).await;
         let known = self.contender(ticket.holder);
         let Some(contender) = known.filter(|contender| !contender.session.has_ended()) else {
             self.waiters.forget(ticket.holder);

@@ -64,12 +64,6 @@ impl Shared {
             .with(holder, |entry| entry.data.contender = contender);
     }
 
-    /// Waits until no other step of a known ticket runs.
-    pub(crate) async fn turn(&self, holder: HolderId) -> Option<tokio::sync::OwnedMutexGuard<()>> {
-        let turn = |entry: &mut Entry<TicketState>| Arc::clone(&entry.data.turn);
-        Some(self.waiters.with(holder, turn)?.lock_owned().await)
-    }
-
     /// Refuses the attempts of a ticket from now on.
     pub(crate) fn refuse(&self, holder: HolderId) {
         lock(&self.tombstones).insert(holder);

@@ -13,9 +13,6 @@ pub(crate) type Waiters = lockkit_core::store::waiters::Waiters<TicketState>;
 /// What the store keeps of one ticket.
 #[derive(Default)]
 pub(crate) struct TicketState {
-    /// Held by the step that changes the contender: a step takes several requests, and a late attempt must
-    /// not create a second node while another creates one.
-    pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
     /// `None` until an attempt creates a node, and if none was created.
     pub(crate) contender: Option<Contender>,
     /// The task that watches its node. It ends with this.

@@ -170,7 +170,7 @@ impl Connect {
     /// As the function [`connect`](fn@connect).
     pub async fn connect(self) -> Result<LockClient> {
         let mut url = self.url?;
-        let settings = self.settings.or_of(&mut url.options)?;
+        let settings = self.settings.or_from_url(&mut url.options)?;
         let wait = self.wait.or(settings.outage);
         let wait = wait.unwrap_or(ClientSettings::DEFAULT_OUTAGE);
         let ttl = settings.lease.unwrap_or_default().ttl();

@@ -40,7 +40,7 @@ const URLS: &[(&str, &str, &[&str])] = &[
 ];
 
 fn understood(url: &mut StoreUrl) -> Result<String, InvalidUrl> {
-    ClientSettings::default().or_of(&mut url.options)?;
+    ClientSettings::default().or_from_url(&mut url.options)?;
     Ok(match url.scheme() {
         "postgres" => format!("{:?}", SqlStoreBuilder::<Postgres>::from_url(url)?),
         "mysql" => format!("{:?}", SqlStoreBuilder::<Mysql>::from_url(url)?),

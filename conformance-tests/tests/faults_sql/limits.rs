@@ -90,6 +90,7 @@ pub(crate) async fn locked_row_delays_no_other<D: Database>() -> Outcome {
         .await??
         .release()
         .await?;
+    no_statement_failed(&*server).await?;
     for guard in guards {
         drop(guard.release().await);
     }

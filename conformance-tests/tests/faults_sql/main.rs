@@ -44,6 +44,7 @@ fn tests() -> TestSuite {
         .test(sessions::readers_follow_a_killed_process_at_once)
         .test(limits::looks_for_the_primary_once_a_second)
         .test(shared::renewal_of_a_reader_takes_its_turn::<Postgres>)
+        .test(shared::renewal_of_a_reader_gives_a_locked_row_up::<Postgres>)
         .test(release_in::commit_grants_to_the_first_and_is_durable)
         .test(guarded::waiter_that_holds_asks_again_while_its_row_is_locked)
         .test(opening::table_locked_by_a_migration_of_postgres_ends_the_opening)

@@ -10,7 +10,7 @@ use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{Mode, Ticket};
 use lockkit_core::{ClientId, DistributedLock as _, Guard, HolderId, Lock, LockName};
 use lockkit_sql::SqlStore;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::world::{Database, LONG, SOON, TTL, builder, client, only_rows_left};
 
@@ -135,6 +135,29 @@ pub(crate) async fn renewal_of_a_reader_waits_for_short_steps<D: Database>() -> 
     steps?;
     // Not none, for a step lasts longer on a busy machine.
     ensure(skipped <= 5, format!("{skipped} of 100 were skipped"))?;
+    store.release(&ticket).await?;
+    only_rows_left(&server).await
+}
+
+/// The client gives up a request after two seconds, however long the lease is, and with it what others have.
+pub(crate) async fn renewal_of_a_reader_gives_a_locked_row_up<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let (store, ticket) = reader(&server).await?;
+    let row = D::row_lock(NAME, Duration::from_secs(3));
+    let renewals = async {
+        loop {
+            let began = Instant::now();
+            let renewed = store.renew(slice::from_ref(&ticket)).await;
+            let took = began.elapsed();
+            ensure(took < Duration::from_secs(1), format!("it took {took:?}"))?;
+            if renewed.iter().any(Result::is_err) {
+                return Outcome::Ok(());
+            }
+        }
+    };
+    let (locked, given_up) = tokio::join!(server.run(&row), renewals);
+    locked?;
+    given_up?;
     store.release(&ticket).await?;
     only_rows_left(&server).await
 }

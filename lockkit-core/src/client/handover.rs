@@ -75,13 +75,8 @@ impl Guard {
             return Ok(self);
         }
         let options = held.hold.options();
-        let key = Key {
-            name: ticket.name.clone(),
-            mode: Mode::Read,
-            ttl: options.lease.ttl(),
-            lane: 0,
-            work: None,
-        };
+        let ttl = options.lease.ttl();
+        let key = Key::new(ticket.name.clone(), Mode::Read, ttl, None);
         // Until it ends, the owner neither holds nor can acquire.
         let claim = options.owner;
         let claim = claim.and_then(|owner| shared.owners.claim(&key.name, owner, &held.hold));
@@ -148,13 +143,8 @@ impl LockClient {
             let what = "the text does not come from `Guard::detach`".into();
             return Err(Error::InvalidOption { what });
         };
-        let key = Key {
-            name: shared.context.stored(&name)?,
-            mode,
-            ttl: shared.options.lease.ttl(),
-            lane: 0,
-            work: None,
-        };
+        let (stored, ttl) = (shared.context.stored(&name)?, shared.options.lease.ttl());
+        let key = Key::new(stored, mode, ttl, None);
         let guard = try_acquire(shared, &key, shared.options, Some(holder)).await?;
         guard.ok_or_else(|| Error::superseded(&name, token))
     }

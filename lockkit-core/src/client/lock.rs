@@ -173,7 +173,8 @@ impl Lock {
     ///   reached or granted the lock too late to be trusted.
     /// - [`Error::InvalidOption`] if the owner of the lock shares it already, and would wait for itself.
     /// - [`Error::Shutdown`] if the client is shut down.
-    /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime.
+    /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime; with a limit, also in one whose time is not
+    ///   enabled.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves neither a hold nor a place in the queue behind; both
@@ -373,13 +374,8 @@ impl Lock {
     }
 
     fn key(&self) -> Key {
-        Key {
-            name: self.stored.clone(),
-            mode: self.mode,
-            ttl: self.options.lease.ttl(),
-            lane: 0,
-            work: self.work.clone(),
-        }
+        let (ttl, work) = (self.options.lease.ttl(), self.work.clone());
+        Key::new(self.stored.clone(), self.mode, ttl, work)
     }
 }
 

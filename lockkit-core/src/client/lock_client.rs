@@ -210,7 +210,8 @@ impl LockClient {
     /// # Errors
     /// - [`Error::Backend`] if releases were not answered within one request timeout. Their leases
     ///   end them.
-    /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime. The client is closed.
+    /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime, or in one whose time is not enabled. The client
+    ///   is closed.
     ///
     /// # Cancel safety
     /// The client stays closed; call it again to finish.
@@ -265,8 +266,8 @@ impl ClientSettings {
     /// Takes the options of the client out of those of a URL; what is set already takes precedence.
     ///
     /// # Errors
-    /// - [`InvalidUrl`] if one is not a duration, or a duration of zero.
-    pub fn or_of(self, options: &mut Options) -> Result<Self, InvalidUrl> {
+    /// - [`InvalidUrl`] if one is not a duration, or one that must not be is zero.
+    pub fn or_from_url(self, options: &mut Options) -> Result<Self, InvalidUrl> {
         let ttl = options.positive_duration("ttl")?;
         let prefix = options.text("prefix").filter(|prefix| !prefix.is_empty());
         Ok(Self {

@@ -16,7 +16,7 @@ use crate::client::outstanding::{Outstanding, Pending};
 use crate::contract::{Error, LockName, Mode, Result, Work};
 use crate::store::sync::lock;
 
-/// The most tickets that a client shows the store for one name and mode at a time.
+/// The most tickets that a client shows the store for one name, mode, ttl and work at a time.
 const LANES: u32 = 64;
 
 /// Which local queue.
@@ -25,10 +25,22 @@ pub(crate) struct Key {
     pub(crate) name: LockName,
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
-    /// Known once it is entered.
-    pub(crate) lane: u32,
+    lane: u32,
     /// What the store does when it grants.
     pub(crate) work: Option<Work>,
+}
+
+impl Key {
+    pub(crate) const fn new(name: LockName, mode: Mode, ttl: Duration, work: Option<Work>) -> Self {
+        let lane = 0;
+        Self {
+            name,
+            mode,
+            ttl,
+            lane,
+            work,
+        }
+    }
 }
 
 /// A task that waits in a local queue.
@@ -259,8 +271,8 @@ impl Entry {
     fn lane(&self, mode: Mode) -> u32 {
         let mut waiting = [0; LANES as usize];
         for queue in self.queues.iter().filter(|queue| queue.key.mode == mode) {
-            // The one that attempts for the queue counts too.
-            waiting[queue.key.lane as usize] += 1 + queue.waiters.len();
+            // A caller that attempts for the queue is no waiter.
+            waiting[queue.key.lane as usize] += queue.waiters.len().max(1);
         }
         let lanes = 0..mode.room().min(LANES);
         lanes
@@ -295,13 +307,8 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_names_that_are_not_used_any_more() {
         let queues = Queues::new(Pending::default());
-        let key = Key {
-            name: LockName::new("a").unwrap(),
-            mode: Mode::Exclusive,
-            ttl: Duration::from_secs(1),
-            lane: 0,
-            work: None,
-        };
+        let name = LockName::new("a").unwrap();
+        let key = Key::new(name, Mode::Exclusive, Duration::from_secs(1), None);
         let enter = || {
             queues.enter(&mut key.clone(), true, |_| {
                 unreachable!("it attempts by itself")

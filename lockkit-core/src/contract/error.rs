@@ -73,10 +73,8 @@ pub enum Error {
     /// The client was shut down, or the runtime that it was made in has stopped.
     #[error("the lock client is shut down")]
     Shutdown,
-    /// The client was made outside a Tokio runtime. Make it inside one, or name one to the builder.
-    #[error(
-        "a lock client needs a Tokio runtime with time enabled: make it inside one, or give the builder a handle"
-    )]
+    /// The client was made or used outside a Tokio runtime, or in one whose time is not enabled.
+    #[error("a lock client needs a Tokio runtime with time enabled: make and use it inside one")]
     NoRuntime,
 }
 

@@ -348,3 +348,31 @@ async fn a_rule_hits_with_its_probability() {
     }
     assert!((60..140).contains(&hit), "{hit} of 200");
 }
+
+/// As the contract says, whatever is late.
+#[tokio::test(start_paused = true)]
+async fn calls_for_one_ticket_never_overlap() {
+    let slow = Faulty::new(Arc::new(MemoryStore::new()), 1);
+    let takes = Fault::Delay {
+        min: SECOND,
+        max: SECOND,
+    };
+    slow.faults()
+        .inject(Rule::new(takes).on(Operation::Attempt));
+    let store = Faulty::new(Arc::new(slow), 1);
+    let late = Fault::Late {
+        min: Duration::ZERO,
+        max: Duration::ZERO,
+    };
+    let rule = Rule::new(late).on(Operation::Attempt).times(1);
+    store.faults().inject(rule);
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ticket = Ticket::new(LockName::new("a").unwrap(), holder, 30 * SECOND);
+    let began = Instant::now();
+    let answer = store.attempt(&ticket).await;
+    assert_eq!(outcome(answer), Some(Outcome::Indeterminate));
+    tokio::task::yield_now().await;
+    assert!(began.elapsed() < SECOND);
+    assert_eq!(store.release(&ticket).await.unwrap(), Release::Released);
+    assert!(began.elapsed() >= SECOND, "beside the attempt");
+}

@@ -88,7 +88,9 @@ fn users_and_passwords_are_decoded() {
 #[test]
 fn options_are_parsed_and_unknown_ones_are_errors() {
     let mut url = parse("x:?ttl=30s&prefix=app%3A+&poll=50ms..1s&n=42&b=true&w=push&max_hold=1h");
-    let client = ClientSettings::default().or_of(&mut url.options).unwrap();
+    let client = ClientSettings::default()
+        .or_from_url(&mut url.options)
+        .unwrap();
     assert_eq!(client.lease, Some(Lease::renewed(Duration::from_secs(30))));
     assert_eq!(client.prefix.as_deref(), Some("app:+"));
     assert_eq!((client.timeout, client.outage), (None, None));
@@ -188,7 +190,7 @@ fn each_value_error_says_what_to_write() {
     for (query, expected) in cases {
         let mut options = parse(&format!("x:?{query}")).options;
         let error = ClientSettings::default()
-            .or_of(&mut options)
+            .or_from_url(&mut options)
             .map(|_| ())
             .and_then(|()| options.poll("poll").map(|_| ()))
             .and_then(|()| options.number("n").map(|_| ()))

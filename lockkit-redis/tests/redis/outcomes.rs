@@ -334,6 +334,11 @@ async fn failed_fenced_work_is_indeterminate() {
         }
     }
     assert_eq!(server.cli(&["GET", "a"]), "11");
+    // What it raises and catches itself is its own.
+    let script = "local ok, it = pcall(error, {err = 'mine'}) return it";
+    let answer = fenced.script(&Script::new(script), &["a"], &[]).await;
+    let answer = answer.unwrap();
+    assert_eq!(answer.as_str(), Some("mine"), "{answer:?}");
     // A user who may not run it at all has changed nothing.
     server.cli(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
     let answer = fenced.commands(&half).await.map(drop);

@@ -41,9 +41,9 @@ const WORDS: Words = Words {
     upsert: "ON CONFLICT (name, holder) DO UPDATE
         SET token = excluded.token, expires_at = excluded.expires_at, room = excluded.room",
     renew: include_str!("../sql/postgres/renew_shares.sql"),
-    // Half of the time that a renewal has at most.
+    // Half of the time that a renewal has, and far less than the client's limit of a request.
     renew_in_turn: Some(
-        "SELECT 1 WHERE set_config('lock_timeout', greatest(1, {ttl} / 12000)::text, true) IS NULL;\n",
+        "SELECT 1 WHERE set_config('lock_timeout', greatest(1, least({ttl} / 12000, 500))::text, true) IS NULL;\n",
     ),
     purge: include_str!("../sql/purge_shares.sql"),
     announce: "{ask}",
@@ -82,8 +82,7 @@ pub(super) struct Queries {
 impl Queries {
     /// `rules`: what the store can do.
     pub(super) fn new(table: &Table, rules: Capabilities) -> Self {
-        // A name of a table is short enough for a channel, which has at most 63 bytes. Tables of one name in two schemas
-        // share it: who is notified of a lock of the other looks once more.
+        // Tables of one name in two schemas share it: a client that is notified of a lock of the other tries once more.
         let channel = format!("lockkit_{}", table.name());
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let constants = [

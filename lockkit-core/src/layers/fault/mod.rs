@@ -4,7 +4,8 @@ mod faults;
 mod script;
 
 use std::any::Any;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +18,7 @@ use crate::contract::{
     Attempt, BackendError, Capabilities, DistributedLock, HolderId, LockName, LockState, Outcome,
     Release, Renewal, Ticket, Wake, Watch,
 };
+use crate::store::sync::lock;
 
 /// Puts faults between the client and a store: lost, slow and late requests and replies, refusals,
 /// outages and lost wake-ups, at random from a seed or one by one.
@@ -42,7 +44,11 @@ use crate::contract::{
 pub struct Faulty {
     inner: Arc<dyn DistributedLock>,
     faults: Faults,
+    turns: Arc<Mutex<HashMap<HolderId, Arc<Turn>>>>,
 }
+
+/// That of a call for a ticket.
+type Turn = tokio::sync::Mutex<()>;
 
 impl Faulty {
     /// Wraps `inner`. Nothing fails until the handle says so.
@@ -51,6 +57,7 @@ impl Faulty {
         Self {
             inner,
             faults: Faults::new(seed),
+            turns: Arc::default(),
         }
     }
 
@@ -58,6 +65,21 @@ impl Faulty {
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.faults.clone()
+    }
+
+    /// A call for a ticket, after those before it: they never overlap, also where one is late.
+    fn in_turn<F: Future>(
+        &self,
+        holder: HolderId,
+        call: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        let mut turns = lock(&self.turns);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        let turn = Arc::clone(turns.entry(holder).or_default());
+        async move {
+            let _turn = turn.lock().await;
+            call.await
+        }
     }
 
     fn error(&self, operation: Operation, outcome: Outcome, what: &str) -> BackendError {
@@ -159,14 +181,18 @@ impl DistributedLock for Faulty {
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let mine = ticket.clone();
-        let call = |inner: Arc<dyn DistributedLock>| async move { inner.attempt(&mine).await };
+        let call = |inner: Arc<dyn DistributedLock>| {
+            self.in_turn(ticket.holder, async move { inner.attempt(&mine).await })
+        };
         self.through(Operation::Attempt, Some(&ticket.name), call)
             .await
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
         let mine = ticket.clone();
-        let call = |inner: Arc<dyn DistributedLock>| async move { inner.watch(&mine).await };
+        let call = |inner: Arc<dyn DistributedLock>| {
+            self.in_turn(ticket.holder, async move { inner.watch(&mine).await })
+        };
         let inner = self
             .through(Operation::Watch, Some(&ticket.name), call)
             .await?;
@@ -206,7 +232,9 @@ impl DistributedLock for Faulty {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         let mine = ticket.clone();
-        let call = |inner: Arc<dyn DistributedLock>| async move { inner.release(&mine).await };
+        let call = |inner: Arc<dyn DistributedLock>| {
+            self.in_turn(ticket.holder, async move { inner.release(&mine).await })
+        };
         self.through(Operation::Release, Some(&ticket.name), call)
             .await
     }
@@ -231,14 +259,18 @@ impl DistributedLock for Faulty {
 
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
         let (mine, text) = (ticket.clone(), text.to_owned());
-        let call = |inner: Arc<dyn DistributedLock>| async move { inner.note(&mine, &text).await };
+        let call = |inner: Arc<dyn DistributedLock>| {
+            self.in_turn(ticket.holder, async move { inner.note(&mine, &text).await })
+        };
         self.through(Operation::Note, Some(&ticket.name), call)
             .await
     }
 
     async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let mine = ticket.clone();
-        let call = |inner: Arc<dyn DistributedLock>| async move { inner.adopt(from, &mine).await };
+        let call = |inner: Arc<dyn DistributedLock>| {
+            self.in_turn(ticket.holder, async move { inner.adopt(from, &mine).await })
+        };
         self.through(Operation::Adopt, Some(&ticket.name), call)
             .await
     }

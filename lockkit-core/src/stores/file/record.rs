@@ -59,7 +59,8 @@ impl Entry {
         let texts = format!("\n{name}\n{tag}\n");
         let sum = checksum(&[&head, &*texts].concat());
         let mut bytes = format!("{head} {sum:016x}{texts}").into_bytes();
-        bytes.resize(ENTRY_LEN, b' ');
+        // Nothing, so that short texts are in the first sector of the disk.
+        bytes.resize(ENTRY_LEN, 0);
         bytes
     }
 
@@ -224,7 +225,7 @@ mod tests {
             };
             let bytes = entry.render();
             assert_eq!(bytes.len(), ENTRY_LEN);
-            assert_eq!(bytes.last(), Some(&b' '), "nothing was cut off");
+            assert_eq!(bytes.last(), Some(&0), "nothing was cut off");
             assert_eq!(Entry::parse(&bytes), Some(entry));
         }
         assert!(start(2) < MAX_LEN);
@@ -263,6 +264,9 @@ mod tests {
             assert_eq!(record.token(), 8, "{cut}");
             assert_eq!(record.name(), Some(&name), "{cut}");
         }
+        // The first sector is missing.
+        let torn = [&[0; 512], &image[512..]].concat();
+        assert_eq!(Record::parse(&torn), Some(Record::default()));
     }
 
     #[test]
