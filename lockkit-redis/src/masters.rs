@@ -133,21 +133,19 @@ impl Masters {
                 }
                 Err(error) => vec![Err(error); groups.len()],
             };
-            let followed = groups.into_iter().zip(replies).map(async |(group, reply)| {
+            let followed = groups.into_iter().zip(replies);
+            let followed = followed.map(async |(group, mut reply)| {
                 let moved = |error: &BackendError| Redirect::of(error).is_some();
-                if !reply.as_ref().is_err_and(moved) {
-                    return (group.to_vec(), reply);
+                if reply.as_ref().is_err_and(moved) {
+                    let again = async |route: Route| {
+                        let command = command(&route.link, group);
+                        route.run_acked(step, command).await
+                    };
+                    let left = patience.saturating_sub(began.elapsed());
+                    let again = timeout(left, self.on(step.name, names[group[0]], again));
+                    reply = again.await.unwrap_or_else(|_| Err(late(None)));
                 }
-                let again = async |route: Route| {
-                    let command = command(&route.link, group);
-                    route.run_acked(step, command).await
-                };
-                let left = patience.saturating_sub(began.elapsed());
-                let again = timeout(left, self.on(step.name, names[group[0]], again));
-                (
-                    group.to_vec(),
-                    again.await.unwrap_or_else(|_| Err(late(None))),
-                )
+                (group.to_vec(), reply)
             });
             join_all(followed).await
         };

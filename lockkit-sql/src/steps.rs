@@ -337,7 +337,9 @@ async fn renew_in_turn<S: Steps>(
     });
     // What fails counts as skipped, and what a reply leaves out has ended.
     for (tickets, reply) in join_all(waiting).await.into_iter().flatten() {
-        renewed.retain(|holder, _| tickets.iter().all(|it| it.holder.to_string() != *holder));
+        for ticket in tickets {
+            renewed.remove(&ticket.holder.to_string());
+        }
         renewed.extend(reply);
     }
 }

@@ -67,21 +67,6 @@ impl Faulty {
         self.faults.clone()
     }
 
-    /// A call for a ticket, after those before it: they never overlap, also where one is late.
-    fn in_turn<F: Future>(
-        &self,
-        holder: HolderId,
-        call: F,
-    ) -> impl Future<Output = F::Output> + use<F> {
-        let mut turns = lock(&self.turns);
-        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        let turn = Arc::clone(turns.entry(holder).or_default());
-        async move {
-            let _turn = turn.lock().await;
-            call.await
-        }
-    }
-
     fn error(&self, operation: Operation, outcome: Outcome, what: &str) -> BackendError {
         BackendError::new(self.backend(), operation.as_str(), outcome, what)
     }
@@ -118,6 +103,30 @@ impl Faulty {
         };
         pause(plan.after).await;
         answer
+    }
+
+    /// The same for a call about a ticket, after those before it: they never overlap, also where one is late.
+    async fn in_turn<T, F>(
+        &self,
+        operation: Operation,
+        ticket: &Ticket,
+        call: impl FnOnce(Arc<dyn DistributedLock>) -> F + Send,
+    ) -> Result<T, BackendError>
+    where
+        T: Send,
+        F: Future<Output = Result<T, BackendError>> + Send + 'static,
+    {
+        let call = |inner| {
+            let mut turns = lock(&self.turns);
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            let turn = Arc::clone(turns.entry(ticket.holder).or_default());
+            let call = call(inner);
+            async move {
+                let _turn = turn.lock().await;
+                call.await
+            }
+        };
+        self.through(operation, Some(&ticket.name), call).await
     }
 
     /// Carries out `request` as `end` says, and returns the error that the caller sees.
@@ -181,21 +190,14 @@ impl DistributedLock for Faulty {
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let mine = ticket.clone();
-        let call = |inner: Arc<dyn DistributedLock>| {
-            self.in_turn(ticket.holder, async move { inner.attempt(&mine).await })
-        };
-        self.through(Operation::Attempt, Some(&ticket.name), call)
-            .await
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.attempt(&mine).await };
+        self.in_turn(Operation::Attempt, ticket, call).await
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
         let mine = ticket.clone();
-        let call = |inner: Arc<dyn DistributedLock>| {
-            self.in_turn(ticket.holder, async move { inner.watch(&mine).await })
-        };
-        let inner = self
-            .through(Operation::Watch, Some(&ticket.name), call)
-            .await?;
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.watch(&mine).await };
+        let inner = self.in_turn(Operation::Watch, ticket, call).await?;
         Ok(Box::new(FaultyWatch {
             inner,
             faults: self.faults(),
@@ -232,11 +234,8 @@ impl DistributedLock for Faulty {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         let mine = ticket.clone();
-        let call = |inner: Arc<dyn DistributedLock>| {
-            self.in_turn(ticket.holder, async move { inner.release(&mine).await })
-        };
-        self.through(Operation::Release, Some(&ticket.name), call)
-            .await
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.release(&mine).await };
+        self.in_turn(Operation::Release, ticket, call).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>, BackendError> {
@@ -259,20 +258,14 @@ impl DistributedLock for Faulty {
 
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool, BackendError> {
         let (mine, text) = (ticket.clone(), text.to_owned());
-        let call = |inner: Arc<dyn DistributedLock>| {
-            self.in_turn(ticket.holder, async move { inner.note(&mine, &text).await })
-        };
-        self.through(Operation::Note, Some(&ticket.name), call)
-            .await
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.note(&mine, &text).await };
+        self.in_turn(Operation::Note, ticket, call).await
     }
 
     async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
         let mine = ticket.clone();
-        let call = |inner: Arc<dyn DistributedLock>| {
-            self.in_turn(ticket.holder, async move { inner.adopt(from, &mine).await })
-        };
-        self.through(Operation::Adopt, Some(&ticket.name), call)
-            .await
+        let call = |inner: Arc<dyn DistributedLock>| async move { inner.adopt(from, &mine).await };
+        self.in_turn(Operation::Adopt, ticket, call).await
     }
 
     fn as_any(&self) -> &dyn Any {
