@@ -136,8 +136,9 @@ impl Drop for Child {
         }
         let deadline = now() + DEATH;
         let mut pause = Duration::from_micros(100);
-        while waitpid(Some(self.shim), WaitOptions::NOHANG).err() != Some(Errno::CHILD)
-            || (!self.ended && self.is_left())
+        // Also while the shim is stopped.
+        while (!self.ended && self.is_left())
+            || waitpid(Some(self.shim), WaitOptions::NOHANG).err() != Some(Errno::CHILD)
         {
             if now() >= deadline {
                 break;

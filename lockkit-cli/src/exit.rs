@@ -78,8 +78,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match error {
             Error::Timeout { .. } => Code::NOT_ACQUIRED,
-            Error::Lost { .. } => Code::LOST,
-            Error::Backend(_) => Code::UNAVAILABLE,
+            // Before the program was started: what runs then is not lost.
+            Error::Lost { .. } | Error::Backend(_) => Code::UNAVAILABLE,
             Error::Shutdown | Error::NoRuntime => Code::SOFTWARE,
             _ => Code::USAGE,
         };

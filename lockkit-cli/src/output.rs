@@ -76,7 +76,8 @@ pub(crate) fn ask(question: &str) -> Option<bool> {
     Some(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Hides the parts of every URL in a text that can be secret: between `://` and `@`, and all options.
+/// Hides the parts of every URL in a text that can be secret: between the scheme and `@`, also where slashes are
+/// missing, and all options.
 /// INV-14.
 pub(crate) fn without_secrets(text: &str) -> String {
     let apart = |c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`');
@@ -88,11 +89,10 @@ fn clean(word: &str) -> String {
     let end = word.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`'));
     let (url, end) = word.split_at(end.len());
     // First up to the last `@`: a password may have any character.
-    let (secret, place) = match url.split_once("://") {
-        Some((scheme, rest)) => match rest.rsplit_once('@') {
-            Some((_, host)) => (format!("{scheme}://***@"), host),
-            None => (String::new(), url),
-        },
+    let login = url.rsplit_once('@');
+    let login = login.and_then(|(before, host)| Some((before.split_once(':')?.0, host)));
+    let (secret, place) = match login {
+        Some((scheme, host)) => (format!("{scheme}://***@"), host),
         None => (String::new(), url),
     };
     let (place, options) = match place.split_once('?') {

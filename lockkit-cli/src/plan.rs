@@ -8,10 +8,8 @@ use lockkit::clock::Moment;
 /// What the shim has to do with the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// From `SIGTERM` to `SIGKILL` for what the program left running.
+    /// From `SIGTERM` to `SIGKILL`.
     pub(crate) kill_after: Duration,
-    /// The same when the lock is lost; the end of the program begins this long before the end of the lease.
-    pub(crate) notice: Duration,
     /// When the hold ends, unless its lease is renewed.
     pub(crate) deadline: Moment,
     /// Whether processes that the program leaves running may continue.
@@ -22,10 +20,9 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// The arguments behind [`ARGUMENT`](crate::shim::ARGUMENT), and before the program.
-    pub(crate) fn arguments(&self) -> [String; 5] {
+    pub(crate) fn arguments(&self) -> [String; 4] {
         [
             self.kill_after.as_millis(),
-            self.notice.as_millis(),
             self.deadline.as_nanos().into(),
             self.leave.into(),
             self.foreground.into(),
@@ -38,7 +35,6 @@ impl Plan {
         let mut number = || arguments.next()?.to_str()?.parse().ok();
         Some(Self {
             kill_after: Duration::from_millis(number()?),
-            notice: Duration::from_millis(number()?),
             deadline: Moment::from_nanos(number()?),
             leave: number()? != 0,
             foreground: number()? != 0,

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
             "lockkit has a bug; the program was terminated",
         )
     })??;
-    if ran.interrupted {
+    if ran.interrupted && !ran.lost {
         signals::die_of_interrupt();
     }
     Ok(ran.code)
@@ -207,7 +207,6 @@ impl Run<'_> {
         }
         let plan = Plan {
             kill_after: args.kill_after,
-            notice: args.kill_after.min(first.ticket().ttl / 3),
             deadline: now() + guard.remaining(),
             leave: args.leave,
             foreground: false,

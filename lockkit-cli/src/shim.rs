@@ -67,6 +67,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<(), F
                 let shim = Shim {
                     link,
                     children,
+                    longest: plan.deadline.since(now()),
                     plan,
                     command,
                     end: None,
@@ -113,6 +114,8 @@ struct Shim {
     link: Link,
     children: unix::Signal,
     plan: Plan,
+    /// The longest lease that the hold has had. A grant that was pushed to a waiter begins with a short one.
+    longest: Duration,
     /// The program, which leads the process group of this number.
     command: Pid,
     end: Option<ExitStatus>,
@@ -192,7 +195,7 @@ impl Shim {
             self.end_by(moment + self.plan.kill_after);
         }
         let outlives = self.kill_at.is_none_or(|at| at > deadline.max(moment));
-        let overdue = outlives && deadline <= moment + self.plan.notice;
+        let overdue = outlives && deadline <= moment + self.notice();
         if overdue && self.stopped {
             if !self.all_stopped {
                 family::send(Signal::STOP, self.command, true);
@@ -242,14 +245,17 @@ impl Shim {
                 .plan
                 .deadline
                 .since(moment)
-                .saturating_sub(self.plan.notice),
+                .saturating_sub(self.notice()),
         };
         pause.min(LONGEST)
     }
 
     fn obey(&mut self, message: Option<Message>) {
         match message {
-            Some(Message::Lease(until)) => self.plan.deadline = until,
+            Some(Message::Lease(until)) => {
+                self.plan.deadline = until;
+                self.longest = self.longest.max(until.since(now()));
+            }
             Some(Message::Signal(number)) => self.pass_on(number),
             Some(Message::Lost) => self.lose(),
             // `lockkit run` has ended, and with it the hold: no process of the program may continue.
@@ -275,8 +281,19 @@ impl Shim {
     fn lose(&mut self) {
         self.ending = true;
         let moment = now();
-        let end = (moment + self.plan.notice).min(self.plan.deadline);
-        self.end_by(end.max(moment));
+        let end = (moment + self.notice()).min(self.plan.deadline);
+        if end <= moment {
+            // A stopped program must not continue before it is killed.
+            self.kill_at = Some(moment);
+            return self.signal(Signal::KILL);
+        }
+        self.end_by(end);
+    }
+
+    /// From `SIGTERM` to `SIGKILL` when the lock is lost. The end of the program begins this long before the end of the
+    /// lease, but not before each renewal.
+    fn notice(&self) -> Duration {
+        self.plan.kill_after.min(self.longest / 3)
     }
 
     /// Sends SIGTERM to the processes that have to end, and continues the stopped ones. They are killed then,

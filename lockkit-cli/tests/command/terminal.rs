@@ -260,8 +260,7 @@ fn a_job_continued_after_its_lease_is_ended() {
     let stage = Stage::new();
     let mut console = Console::new(&stage);
     // Not a shell, whose `vfork` may be caught by the stop half way.
-    let script =
-        r#"$| = 1; $SIG{CONT} = sub { print "went-", "on" }; print "rea", "dy"; sleep 1 while 1"#;
+    let script = r#"$| = 1; $SIG{TERM} = $SIG{CONT} = sub { print "went-", "on" }; print "rea", "dy"; sleep 1 while 1"#;
     console.enter(&format!("$L run --ttl 1500ms job -- perl -e '{script}'"));
     console.shows("ready");
     console.press(CTRL_Z);

@@ -20,8 +20,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with_options("")
+    }
+
+    fn with_options(options: &str) -> Self {
         let server = Server::start();
-        let stage = Stage::at(Some(server.url()));
+        let stage = Stage::at(Some(server.url() + options));
         Self { stage, server }
     }
 
@@ -187,6 +191,18 @@ pub(crate) fn shared_runs_share_and_exclude_others() {
          sh -c 'LOCKKIT_HELD=\"$OUTER\" {run} job -- true'; echo $?"
     );
     assert_eq!(shared(&later).line(), "64");
+}
+
+/// A grant that is pushed lasts three heartbeats until it is renewed, which is not much more than `--kill-after`.
+pub(crate) fn job_that_waited_runs_on_while_its_first_lease_is_short() {
+    let world = World::with_options("?recheck=2s");
+    let mut holder = world.stage.run(&[], "job", HOLD);
+    token(&mut holder);
+    let mut waiter = world.stage.run(&[], "job", "sleep 3; exit 3");
+    world.queued(1);
+    holder.signal(Signal::TERM);
+    holder.wait();
+    assert_eq!(waiter.code(), Some(3));
 }
 
 pub(crate) fn permits_limit_how_many_run() {

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-const TESTS: [(&str, fn()); 12] = [
+const TESTS: [(&str, fn()); 13] = [
     (
         "kill_9_of_the_holder_frees_the_lock_within_its_lease",
         hand_off::kill_9_of_the_holder_frees_the_lock_within_its_lease,
@@ -33,6 +33,10 @@ const TESTS: [(&str, fn()); 12] = [
     (
         "shared_runs_share_and_exclude_others",
         hand_off::shared_runs_share_and_exclude_others,
+    ),
+    (
+        "job_that_waited_runs_on_while_its_first_lease_is_short",
+        hand_off::job_that_waited_runs_on_while_its_first_lease_is_short,
     ),
     (
         "permits_limit_how_many_run",
