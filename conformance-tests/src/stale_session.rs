@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockkit_core::clock::Moment;
 use lockkit_core::contract::{Attempt, LockState, Release, Renewal, Ticket, Watch};
-use lockkit_core::{BackendError, Capabilities, DistributedLock, LockName};
+use lockkit_core::{BackendError, Capabilities, DistributedLock, HolderId, LockName};
 
 /// Makes the moments that a session store reports older by `age`, as if its last keep-alive had been
 /// acknowledged so long before.
@@ -84,6 +84,10 @@ impl DistributedLock for StaleSession {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>, BackendError> {
         self.inner.list(prefix).await
+    }
+
+    fn forget(&self, holder: HolderId) {
+        self.inner.forget(holder);
     }
 
     fn as_any(&self) -> &dyn Any {

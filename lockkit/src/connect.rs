@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use lockkit_core::clock::Clock;
 use lockkit_core::url::{InvalidUrl, StoreUrl};
-use lockkit_core::{ClientSettings, Lease, LockClient, Result};
+use lockkit_core::{ClientSettings, Error, Lease, LockClient, Result};
+use tokio::runtime::Handle;
 
 use crate::stores;
 
@@ -170,6 +171,9 @@ impl Connect {
     /// As the function [`connect`](fn@connect).
     pub async fn connect(self) -> Result<LockClient> {
         let mut url = self.url?;
+        if Handle::try_current().is_err() {
+            return Err(Error::NoRuntime);
+        }
         let settings = self.settings.or_from_url(&mut url.options)?;
         let wait = self.wait.or(settings.outage);
         let wait = wait.unwrap_or(ClientSettings::DEFAULT_OUTAGE);

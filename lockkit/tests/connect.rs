@@ -218,14 +218,21 @@ async fn options_that_the_client_refuses_are_errors() {
 
 #[test]
 fn connect_outside_a_runtime_returns_no_runtime() {
-    // Polled by hand: without a server there is nothing to wait for.
-    let mut future = Box::pin(lockkit::connect("memory:"));
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    let answer = future.as_mut().poll(&mut context);
-    assert!(matches!(
-        answer,
-        std::task::Poll::Ready(Err(Error::NoRuntime))
-    ));
+    for url in [
+        "memory:",
+        "redis://h",
+        "etcd://h",
+        "zk://h",
+        "postgres://h/d",
+        "sqlite:/x",
+    ] {
+        // Polled by hand: nothing is waited for.
+        let mut future = Box::pin(lockkit::connect(url));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let answer = future.as_mut().poll(&mut context);
+        let refused = matches!(answer, std::task::Poll::Ready(Err(Error::NoRuntime)));
+        assert!(refused, "{url}");
+    }
 }
 
 #[tokio::test]

@@ -211,6 +211,10 @@ impl DistributedLock for StoreInMode {
         self.inner.adopt(from, &self.ticket(ticket)).await
     }
 
+    fn forget(&self, holder: HolderId) {
+        self.inner.forget(holder);
+    }
+
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
     }

@@ -32,7 +32,7 @@ impl Guard {
     /// No round trip.
     pub fn defer_release(self) -> Result<DeferredRelease> {
         let held = self.held().clone();
-        let (_, unfinished) = held.defer_release()?;
+        let (_, unfinished) = held.leave(true)?;
         Ok(DeferredRelease {
             owed: Some((held, unfinished)),
         })

@@ -264,7 +264,7 @@ impl Guard {
     /// One round trip.
     #[doc(hidden)]
     pub async fn release_with(mut self, work: Work) -> Result<()> {
-        let (until, unfinished) = self.held().defer_release()?;
+        let (until, unfinished) = self.held().leave(true)?;
         match self.held.take() {
             Some(held) => release(&held, until, unfinished, Some(work)).await,
             None => Ok(()),

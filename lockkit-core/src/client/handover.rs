@@ -36,7 +36,8 @@ impl Guard {
         self.renew(ticket, sent).await?;
         let (holder, token, mode) = (self.holder(), self.token(), self.ticket().mode);
         let text = format!("v1 {holder} {token} {} {}", write_mode(mode), self.name());
-        drop(held.detach()?);
+        drop(held.leave(false)?);
+        held.shared.context.store.forget(holder);
         Ok(text)
     }
 
@@ -81,8 +82,8 @@ impl Guard {
         let claim = options.owner;
         let claim = claim.and_then(|owner| shared.owners.claim(&key.name, owner, &held.hold));
         let mut passing = Passing::begin(&held);
-        match held.detach() {
-            Ok(unfinished) => passing.left = Some(unfinished),
+        match held.leave(false) {
+            Ok((_, unfinished)) => passing.left = Some(unfinished),
             Err(error) => {
                 if let Some(claim) = claim {
                     claim.held(&held.hold);

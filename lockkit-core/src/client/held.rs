@@ -27,12 +27,12 @@ impl Held {
         watch: Option<Box<dyn Watch>>,
     ) -> Self {
         shared.queues.hold_began(&ticket.name);
-        let (hold, event) = Hold::new(&shared.context, ticket, grant, since, options, watch);
+        let hold = Hold::new(&shared.context, ticket, grant, since, options, watch);
         let held = Self {
             shared: Arc::clone(shared),
             hold: Arc::new(hold),
         };
-        held.schedule(event);
+        held.schedule();
         held
     }
 
@@ -46,16 +46,9 @@ impl Held {
         self.on(Hold::remaining).unwrap_or_default()
     }
 
-    /// Ends the hold for this client alone, as [`Hold::detach`]. Returns what counts as unfinished until the hold has
-    /// gone over to another guard.
-    pub(crate) fn detach(&self) -> Result<Outstanding> {
-        self.on(Hold::detach).map(|ending| self.settle(ending))
-    }
-
-    /// Ends the hold for this client, as [`Hold::defer_release`]. Returns what [`drop_guard`](Self::drop_guard)
-    /// does.
-    pub(crate) fn defer_release(&self) -> Result<(Moment, Outstanding)> {
-        let (ending, until) = self.on(Hold::defer_release)?;
+    /// Ends the hold for this client alone, as [`Hold::leave`]. Returns what [`drop_guard`](Self::drop_guard) does.
+    pub(crate) fn leave(&self, releases: bool) -> Result<(Moment, Outstanding)> {
+        let (ending, until) = self.on(|hold| hold.leave(releases))?;
         Ok((until, self.settle(ending)))
     }
 
@@ -64,10 +57,10 @@ impl Held {
     pub(crate) fn drop_guard(&self) -> Result<Option<(Moment, Outstanding)>> {
         match self.on(Hold::drop_guard)? {
             GuardEnd::Shared => Ok(None),
-            GuardEnd::Kept(event) => {
+            GuardEnd::Kept => {
                 self.shared.queues.hold_ended(&self.hold.ticket.name);
                 self.hold.ended.notify_waiters();
-                self.schedule(event);
+                self.schedule();
                 Ok(None)
             }
             GuardEnd::Release(ending, until) => {
@@ -129,7 +122,7 @@ impl Held {
     pub(crate) fn follow(&self, next: Next) {
         match next {
             Next::Nothing => {}
-            Next::At(event) => self.schedule(event),
+            Next::Schedule => self.schedule(),
             Next::End(ending) => drop(self.settle(ending)),
         }
     }
@@ -148,10 +141,11 @@ impl Held {
         self.hold.ticket.holder.number()
     }
 
-    /// The renewal task looks at the hold at this moment.
-    pub(crate) fn schedule(&self, event: Moment) {
+    /// The renewal task looks at the hold when something is due next.
+    pub(crate) fn schedule(&self) {
         let schedule = &self.shared.schedule;
-        if let Err(reason) = schedule.put(self.number(), event, self.clone()) {
+        let due = |held: &Self| held.hold.next_event();
+        if let Err(reason) = schedule.put(self.number(), self.clone(), due) {
             return self.lose(reason);
         }
         // It may have ended, and been removed, before it came in here.
@@ -177,7 +171,9 @@ impl Held {
         match ending.phase {
             Phase::Lost(reason) => {
                 // At once, also while there are guards: a session would keep a key for ever.
-                if !(ending.kept && context.lease_ends_hold()) {
+                if ending.kept && context.lease_ends_hold() {
+                    context.store.forget(self.hold.ticket.holder);
+                } else {
                     self.release_later();
                 }
                 self.trace_loss(reason);
@@ -228,7 +224,7 @@ mod tests {
         let guard = guard().await;
         let held = guard.held();
         held.lose(LossReason::Superseded);
-        held.schedule(held.shared.context.clock.now());
+        held.schedule();
         let scheduled = held.shared.schedule.stop(LossReason::Shutdown);
         assert!(scheduled.is_empty());
     }

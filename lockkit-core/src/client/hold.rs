@@ -57,8 +57,8 @@ pub(crate) struct Hold {
 /// What follows from a change of a hold.
 pub(crate) enum Next {
     Nothing,
-    /// Something is due at this moment.
-    At(Moment),
+    /// Something is due at another moment than before.
+    Schedule,
     End(Ending),
 }
 
@@ -66,9 +66,9 @@ pub(crate) enum Due {
     /// No request.
     Next(Next),
     /// Renew it, with this ticket. Its deadline is watched meanwhile.
-    Renew(Ticket, Moment),
+    Renew(Ticket),
     /// Watch for its loss, with the watch that its waiting left.
-    Watch(Option<Box<dyn Watch>>, Moment),
+    Watch(Option<Box<dyn Watch>>),
 }
 
 /// What the end of a guard means for the hold.
@@ -76,7 +76,7 @@ pub(crate) enum GuardEnd {
     /// Another guard keeps the hold.
     Shared,
     /// The last guard has gone, and the client keeps the lock for some time more.
-    Kept(Moment),
+    Kept,
     /// The hold ends here and its ticket is to be released; the client believed in it until this moment.
     Release(Ending, Moment),
 }
@@ -88,8 +88,7 @@ pub(crate) struct Failure {
 }
 
 impl Hold {
-    /// A hold that `grant` gives, on a lease that was set at `since`, and its first event. Its first
-    /// guard is counted.
+    /// A hold that `grant` gives, on a lease that was set at `since`. Its first guard is counted.
     pub(crate) fn new(
         context: &Arc<Context>,
         ticket: Ticket,
@@ -97,7 +96,7 @@ impl Hold {
         since: Moment,
         options: HoldOptions,
         watch: Option<Box<dyn Watch>>,
-    ) -> (Self, Moment) {
+    ) -> Self {
         let now = context.clock.now();
         let per_hold = context.capabilities.ttl_of == TtlOf::PerHold;
         // A grant that was pushed has a short lease, which the first renewal makes a full one.
@@ -130,8 +129,7 @@ impl Hold {
                 renewal_due(since, grant.ttl, jitter()).max(now)
             });
         }
-        let event = state.next_event();
-        let hold = Self {
+        Self {
             context: Arc::clone(context),
             name: context.shown(&ticket.name),
             token: grant.token,
@@ -141,8 +139,12 @@ impl Hold {
             suspect: AtomicBool::new(false),
             // It was for the attempt alone.
             ticket: ticket.with_work(None),
-        };
-        (hold, event)
+        }
+    }
+
+    /// When something is due next.
+    pub(crate) fn next_event(&self) -> Moment {
+        lock(&self.state).next_event()
     }
 
     /// Whether the lock is held, by the clock and not by a flag: a process that was stopped learns
@@ -249,44 +251,28 @@ impl Hold {
             if !state.leaked && (state.needs_renewal() || !self.context.lease_keeps_hold()) {
                 state.unfinished = Some(self.context.pending.begin());
             }
-            return Ok(GuardEnd::Kept(state.next_event()));
+            return Ok(GuardEnd::Kept);
         }
         let until = state.limit().0;
         Ok(GuardEnd::Release(state.end(Phase::Released), until))
     }
 
-    /// Ends the hold for this client and leaves it at the store, for another ticket to adopt.
+    /// Ends the hold for this client and leaves it at the store: for another ticket to adopt, or for the caller, who
+    /// `releases` its ticket. Also returns until when the client believed in it.
     ///
     /// # Errors
-    /// - [`Failure`] if the hold was lost before, has other guards, or was leaked.
-    pub(crate) fn detach(&self) -> Result<Ending, Failure> {
-        let (state, _) = self.held(lock(&self.state))?;
-        self.end_with_last_guard(state)
-    }
-
-    /// Ends the hold for this client, whose ticket the caller releases. Also returns until when the client believed in
-    /// it.
-    ///
-    /// # Errors
-    /// - [`Failure`] if the hold was lost before, has other guards, or is not to end with its last guard.
-    pub(crate) fn defer_release(&self) -> Result<(Ending, Moment), Failure> {
-        let (state, now) = self.held(lock(&self.state))?;
-        if state.least.is_some_and(|least| now < least) {
-            return Err(self.refused(KEPT));
-        }
-        let until = state.limit().0;
-        Ok((self.end_with_last_guard(state)?, until))
-    }
-
-    fn end_with_last_guard(&self, mut state: MutexGuard<'_, State>) -> Result<Ending, Failure> {
+    /// - [`Failure`] if the hold was lost before, has other guards, was leaked, or is to be kept and not released.
+    pub(crate) fn leave(&self, releases: bool) -> Result<(Ending, Moment), Failure> {
+        let (mut state, now) = self.held(lock(&self.state))?;
         if state.guards > 1 {
             return Err(self.refused("has other guards: release them first"));
         }
-        if state.leaked {
+        if state.leaked || releases && state.least.is_some_and(|least| now < least) {
             return Err(self.refused(KEPT));
         }
         state.guards = 0;
-        Ok(state.end(Phase::Released))
+        let until = state.limit().0;
+        Ok((state.end(Phase::Released), until))
     }
 
     fn refused(&self, why: &str) -> Failure {

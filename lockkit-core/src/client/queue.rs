@@ -182,8 +182,10 @@ impl Queues {
     /// Takes a waiter out that was cancelled or whose deadline passed.
     pub(crate) fn leave(&self, key: &Key, id: u64) {
         self.with(key, |queue| {
+            let before = queue.waiters.len();
             queue.waiters.retain(|waiter| waiter.id != id);
-            if queue.waiters.is_empty() {
+            // The queue may be another one of the same key by now, in which it was not.
+            if queue.waiters.is_empty() && before > 0 {
                 queue.leaving = Some(self.pending.begin());
                 queue.wake.notify_one();
             }
@@ -326,5 +328,15 @@ mod tests {
         assert!(enter());
         queues.abandon(&key);
         assert!(lock(&queues.entries).is_empty());
+    }
+
+    #[test]
+    fn waiter_of_a_former_queue_does_not_leave_its_successor() {
+        let queues = Queues::new(Pending::default());
+        let name = LockName::new("a").unwrap();
+        let mut key = Key::new(name, Mode::Exclusive, Duration::from_secs(1), None);
+        assert!(queues.enter(&mut key, true, |_| unreachable!("it attempts by itself")));
+        queues.leave(&key, 1);
+        assert!(queues.is_busy(&key.name));
     }
 }

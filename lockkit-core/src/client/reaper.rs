@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::client::context::Context;
 use crate::client::outstanding::Outstanding;
 use crate::contract::{BackendError, Outcome, Ticket};
-use crate::time::backoff::{jitter, retry_delay};
+use crate::time::backoff::Backoff;
 use crate::time::clock::Moment;
 use crate::time::lease::window;
 
@@ -61,12 +61,12 @@ pub(crate) fn release_after(
 
 /// Repeats the release until the store answers, or the lease has ended.
 async fn release(context: &Context, ticket: &Ticket, ends: Option<Moment>) {
-    let mut errors = 0;
+    let mut pauses = Backoff::default();
     while ends.is_none_or(|ends| context.clock.now() < ends) {
         let Err(error) = ask(context, ticket).await else {
             return;
         };
-        let mut pause = retry_delay(errors, jitter());
+        let mut pause = pauses.pause();
         if error.outcome() == Outcome::Rejected {
             pause *= SELDOM;
         }
@@ -74,7 +74,6 @@ async fn release(context: &Context, ticket: &Ticket, ends: Option<Moment>) {
             pause = pause.min(ends.since(context.clock.now()));
         }
         sleep(pause).await;
-        errors += 1;
     }
 }
 

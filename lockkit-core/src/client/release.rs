@@ -10,7 +10,7 @@ use crate::client::outstanding::Outstanding;
 use crate::client::reaper::{Before, release_after, release_later};
 use crate::client::shared::Held;
 use crate::contract::{BackendError, Error, Outcome, Release, Result, Ticket, Work};
-use crate::time::backoff::{jitter, retry_delay};
+use crate::time::backoff::Backoff;
 use crate::time::clock::Moment;
 
 /// A release in flight; dropping it hands the rest to the reaper.
@@ -80,7 +80,7 @@ async fn repeat(
 ) -> Result<Release, BackendError> {
     let give_up = Instant::now() + context.timeout;
     let mut unanswered = None;
-    let mut errors = 0;
+    let mut pauses = Backoff::default();
     loop {
         let sent = context.clock.now();
         let request = context.store.release(&ticket);
@@ -101,13 +101,12 @@ async fn repeat(
                 if error.outcome() == Outcome::Indeterminate && counts {
                     unanswered = Some(error.clone());
                 }
-                let pause = retry_delay(errors, jitter());
+                let pause = pauses.pause();
                 if error.outcome() == Outcome::Rejected || Instant::now() + pause >= give_up {
                     // What became of the work is unknown, whatever became of the last request.
                     let unknown = unanswered.filter(|_| ticket.work.is_some());
                     return Err(unknown.unwrap_or(error));
                 }
-                errors += 1;
                 sleep(pause).await;
             }
         }

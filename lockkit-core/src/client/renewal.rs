@@ -14,7 +14,7 @@ use crate::client::hold::{Due, LONGEST_SLEEP};
 use crate::client::schedule::Schedule;
 use crate::client::shared::Held;
 use crate::contract::{LossReason, Ticket, Wake, Watch};
-use crate::time::backoff::{jitter, retry_delay};
+use crate::time::backoff::Backoff;
 use crate::time::clock::{Clock, Moment};
 use crate::time::lease::renewal_timeout;
 
@@ -67,14 +67,14 @@ fn serve(due: Vec<Held>, now: Moment) {
     for held in due {
         match held.hold.due(now, SLACK) {
             Due::Next(next) => held.follow(next),
-            Due::Watch(kept, event) => {
-                held.schedule(event);
+            Due::Watch(kept) => {
+                held.schedule();
                 let runtime = &held.shared.context.runtime;
                 let task = runtime.spawn(watch(held.clone(), kept));
                 held.hold.watched_by(task.abort_handle());
             }
-            Due::Renew(ticket, event) => {
-                held.schedule(event);
+            Due::Renew(ticket) => {
+                held.schedule();
                 let alone = held.hold.suspect.load(Ordering::Relaxed);
                 let renewing = Renewing { held, ticket };
                 if alone {
@@ -153,7 +153,7 @@ fn split(mut batch: Vec<Renewing>) {
 /// Waits for the store to report the loss of a hold, on the watch that its waiting left or on a new one.
 async fn watch(held: Held, mut kept: Option<Box<dyn Watch>>) {
     let context = &held.shared.context;
-    let mut errors = 0;
+    let mut pauses = Backoff::default();
     loop {
         let opened = match kept.take() {
             Some(watch) => Ok(watch),
@@ -163,12 +163,11 @@ async fn watch(held: Held, mut kept: Option<Box<dyn Watch>>) {
             loop {
                 match watch.changed().await {
                     Ok(Wake::Lost(reason)) => return held.lose(reason),
-                    Ok(Wake::Retry | Wake::Granted(_)) => errors = 0,
+                    Ok(Wake::Retry | Wake::Granted(_)) => pauses.reset(),
                     Err(_) => break,
                 }
             }
         }
-        sleep(retry_delay(errors, jitter())).await;
-        errors += 1;
+        sleep(pauses.pause()).await;
     }
 }

@@ -46,15 +46,21 @@ impl<T> Default for Schedule<T> {
 }
 
 impl<T> Schedule<T> {
-    /// Sets the next event of a hold.
+    /// Sets the next event of a hold. It is read here, so that no earlier reading replaces a later one.
     ///
     /// # Errors
     /// - The reason for which the schedule was stopped: the hold is lost.
-    pub(crate) fn put(&self, number: u64, moment: Moment, hold: T) -> Result<(), LossReason> {
+    pub(crate) fn put(
+        &self,
+        number: u64,
+        hold: T,
+        due: impl FnOnce(&T) -> Moment,
+    ) -> Result<(), LossReason> {
         let mut events = lock(&self.events);
         if let Some(reason) = events.stopped {
             return Err(reason);
         }
+        let moment = due(&hold);
         let before = events.take(number);
         events.by_time.insert((moment, number), hold);
         events.moments.insert(number, moment);

@@ -12,7 +12,7 @@ use crate::client::queue::Key;
 use crate::client::reaper::{Before, release_after};
 use crate::client::shared::{Held, Shared};
 use crate::contract::{Attempt, BackendError, Error, HolderId, Outcome, Result, Ticket};
-use crate::time::backoff::{jitter, retry_delay};
+use crate::time::backoff::Backoff;
 use crate::time::clock::Moment;
 
 /// Takes the lock if it is free; or the hold of `adopted`, if it lasts.
@@ -54,7 +54,7 @@ impl TryAcquire {
     async fn run(mut self, options: HoldOptions) -> Result<Option<Guard>> {
         let shared = Arc::clone(&self.shared);
         let give_up = Instant::now() + shared.context.timeout;
-        let mut errors = 0;
+        let mut pauses = Backoff::default();
         loop {
             let (sent, answer) = self.answer().await;
             let error = match answer {
@@ -75,11 +75,10 @@ impl TryAcquire {
                 },
                 Err(error) => error,
             };
-            let pause = retry_delay(errors, jitter());
+            let pause = pauses.pause();
             if error.outcome() == Outcome::Rejected || Instant::now() + pause >= give_up {
                 return Err(error.into());
             }
-            errors += 1;
             sleep(pause).await;
         }
     }

@@ -13,7 +13,7 @@ use crate::client::queue::{Key, Waiter};
 use crate::client::reaper::release_later;
 use crate::client::shared::{Held, Shared};
 use crate::contract::{Attempt, BackendError, Error, Grant, Outcome, Ticket, Waiting, Wake, Watch};
-use crate::time::backoff::{jitter, pause, retry_delay};
+use crate::time::backoff::{Backoff, jitter, pause};
 use crate::time::clock::Moment;
 use crate::time::lease::recheck;
 
@@ -34,7 +34,8 @@ struct Queued {
     known: bool,
     watch: Option<Box<dyn Watch>>,
     polls: u32,
-    errors: u32,
+    /// Between attempts that fail.
+    pauses: Backoff,
     failing_since: Option<Instant>,
     done: bool,
 }
@@ -76,7 +77,7 @@ pub(crate) fn start(shared: &Arc<Shared>, key: &Key, attempt: Option<Attempting>
         known: false,
         watch: None,
         polls: 0,
-        errors: 0,
+        pauses: Backoff::default(),
         failing_since: None,
         done: false,
     };
@@ -92,7 +93,7 @@ impl Queued {
             // wake-up.
             yield_now().await;
             self.begin_anew();
-            self.errors = 0;
+            self.pauses.reset();
             self.failing_since = None;
             attempt = self.attempt();
         }
@@ -132,7 +133,7 @@ impl Queued {
                     }
                     Event::Wake(Ok(Wake::Lost(_))) => {
                         self.release_later();
-                        pause = Instant::now() + self.backoff();
+                        pause = Instant::now() + self.pauses.pause();
                         self.begin_anew();
                     }
                     Event::Wake(Err(_)) => self.watch = None,
@@ -168,7 +169,7 @@ impl Queued {
         };
         // Not with the first answer, or a store that loses every place would be asked without a pause.
         if self.known {
-            self.errors = 0;
+            self.pauses.reset();
         }
         self.known = true;
         if self.all_read {
@@ -207,14 +208,8 @@ impl Queued {
             gives_up.then(|| error.clone().into())
         });
         let capabilities = self.shared.context.capabilities;
-        Step::Pause(self.backoff().min(recheck(&capabilities, self.ticket.ttl)))
-    }
-
-    /// How long to wait before the next attempt after a failure.
-    fn backoff(&mut self) -> Duration {
-        let pause = retry_delay(self.errors, jitter());
-        self.errors += 1;
-        pause
+        let pause = self.pauses.pause();
+        Step::Pause(pause.min(recheck(&capabilities, self.ticket.ttl)))
     }
 
     fn fail(&self, error: impl Fn(&Waiter) -> Option<Error>) {

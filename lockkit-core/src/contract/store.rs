@@ -21,9 +21,10 @@ use super::ticket::{Attempt, Grant, Release, Renewal, Ticket};
 /// # Behavior
 /// - Every step is idempotent by ticket: the client repeats any of them after a lost reply.
 /// - Every future may be dropped at any await; the request may then still be carried out.
-/// - Calls for one ticket never overlap, except `renew` beside `release`.
+/// - Attempts, watches and releases of one ticket never overlap. A renewal or a note may be under way beside any of
+///   them.
 /// - The client calls `release` for every attempted ticket, until it returns `Ok` or the lease must
-///   have ended, and never uses the ticket afterwards. It leaves that out where every answer was
+///   have ended, or else `forget`, and never uses the ticket afterwards. It leaves that out where every answer was
 ///   [`Rejected`](crate::Outcome::Rejected) or, for a ticket that does not enqueue,
 ///   [`Attempt::Held`]: after those the store must not keep any state of the ticket.
 /// - A request of a released ticket that the server carries out late must not become a hold that
@@ -114,6 +115,10 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     async fn adopt(&self, _from: HolderId, ticket: &Ticket) -> Result<Attempt, BackendError> {
         Err(not_offered(self.backend(), "adopt", &ticket.name))
     }
+
+    /// The client does not release this ticket: another one has its hold, or its lease ends it. The store forgets what
+    /// it keeps of it in this process, and asks the server nothing.
+    fn forget(&self, _holder: HolderId) {}
 
     /// The store itself; a decorator returns the store inside it. It serves
     /// [`LockClient::store`](crate::LockClient::store).

@@ -38,14 +38,6 @@ pub(crate) fn pause(
     hint.min(spread(grown, jitter)).min(limit.max(poll.min))
 }
 
-/// How long to wait after the `errors`th failure in a row.
-pub(crate) fn retry_delay(errors: u32, jitter: f64) -> Duration {
-    let grown = FIRST_RETRY
-        .saturating_mul(1 << errors.min(10))
-        .min(LONGEST_RETRY);
-    spread(grown, jitter)
-}
-
 /// Pauses that double from the shortest to the longest. Each is spread over its upper half, so that
 /// clients that failed together do not return together.
 #[derive(Clone, Debug)]
@@ -149,8 +141,12 @@ mod tests {
 
     #[test]
     fn failures_are_retried_ever_more_slowly() {
-        assert_eq!(retry_delay(0, 1.0), ms(20));
-        assert_eq!(retry_delay(3, 1.0), ms(160));
-        assert_eq!(retry_delay(30, 1.0), LONGEST_RETRY);
+        let mut pauses = Backoff::default();
+        let near = |pause: Duration, longest| pause >= longest / 2 && pause <= longest;
+        for longest in [20, 40, 80, 160, 320, 640, 1000, 1000] {
+            assert!(near(pauses.pause(), ms(longest)), "{longest}");
+        }
+        pauses.reset();
+        assert!(near(pauses.pause(), ms(20)));
     }
 }

@@ -248,6 +248,21 @@ fn a_release_makes_the_first_living_waiter_the_holder() {
 }
 
 #[test]
+fn grant_that_was_not_read_ends_before_the_next_attempt() {
+    let mut bench = Bench::fifo();
+    bench.granted(1);
+    bench.waits(2);
+    assert_eq!(bench.next(2), None);
+    bench.release(1);
+    bench.sleep(WINDOW);
+    bench.granted(3);
+    bench.waits(2);
+    assert_eq!(bench.next(2), None, "it was about a hold that has ended");
+    bench.release(3);
+    assert!(matches!(bench.next(2), Some(Wake::Granted(_))));
+}
+
+#[test]
 fn a_place_lives_by_its_heartbeat() {
     let mut bench = Bench::fifo();
     bench.granted(1);

@@ -64,6 +64,14 @@ async fn hold_that_lasts_longer_is_released_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn leaked_guard_keeps_the_lock_as_long() {
+    let stage = stage(MemoryStore::builder());
+    let lock = stage.lock(Lease::fixed(9 * S), 50 * S);
+    lock.acquire().await.unwrap().leak();
+    near(stage.freed().await, 50 * S);
+}
+
+#[tokio::test(start_paused = true)]
 async fn other_guards_keep_the_lock() {
     let stage = stage(MemoryStore::builder());
     let owner = stage.client.owner();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkit_core::contract::{DistributedLock, Ticket};
-use lockkit_core::layers::{Faults, Faulty, Metered, Traced};
+use lockkit_core::layers::{Faults, Faulty, Instrumented};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::store::lock;
 use lockkit_core::{ClientId, HolderId, LockClient, LockName, LossReason};
@@ -159,7 +159,7 @@ async fn every_call_has_a_span_with_its_outcome() {
     let log = Log::default();
     let _guard = trace_to(&log);
     let (store, faults) = faulty();
-    let second = call(&Traced::new(store), &faults).await;
+    let second = call(&Instrumented::new(store), &faults).await;
     let log = lock(&log.0);
     let word = |fields: &Fields, key| fields.get(key).cloned().unwrap_or_default();
     let seen: Vec<_> = log
@@ -192,7 +192,7 @@ async fn every_call_is_counted_by_its_outcome() {
     let board = Board::default();
     let _guard = metrics::set_default_local_recorder(&board);
     let (store, faults) = faulty();
-    call(&Metered::new(store), &faults).await;
+    call(&Instrumented::new(store), &faults).await;
     let calls = [
         "attempt,granted",
         "attempt,held",
@@ -253,7 +253,7 @@ async fn loss_is_traced_if_it_concerns_a_guard() {
 async fn a_silent_server_is_named_through_all_layers() {
     let store = Faulty::new(Arc::new(Slow::new(MemoryStore::new(), 0)), 1);
     let faults = store.faults();
-    let store = Metered::new(Arc::new(Traced::new(Arc::new(store))));
+    let store = Instrumented::new(Arc::new(store));
     let client = LockClient::new(store).unwrap();
     faults.black_hole();
     let error = client.lock("a").unwrap().inspect().await.unwrap_err();

@@ -87,6 +87,10 @@ impl DistributedLock for Slow {
         self.around(self.inner.adopt(from, ticket)).await
     }
 
+    fn forget(&self, holder: HolderId) {
+        self.inner.forget(holder);
+    }
+
     fn as_any(&self) -> &dyn Any {
         &self.inner
     }

@@ -7,9 +7,12 @@ use super::state::{Phase, Watching};
 use super::{Due, Failure, Hold, Next, State};
 use crate::contract::{BackendError, Error, LossReason, Renewal, Ticket, TtlOf};
 use crate::store::sync::lock;
-use crate::time::backoff::{jitter, retry_delay};
+use crate::time::backoff::{Backoff, jitter};
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, lease_for, renewal_due, window};
+
+/// The longest pause before a renewal that failed is tried again.
+const AGAIN: Duration = Duration::from_millis(80);
 
 impl Hold {
     /// What is due now. Renewals that are due within `slack` are due now, so that they share a request.
@@ -33,14 +36,14 @@ impl Hold {
                 Watching::From(_, kept) => kept,
                 Watching::No | Watching::By(_) => None,
             };
-            return Due::Watch(kept, state.next_event());
+            return Due::Watch(kept);
         }
         let soon = now + slack.min(self.ticket.ttl / 50);
         if state.next_renewal.is_some_and(|due| due <= soon) {
             state.next_renewal = None;
-            return Due::Renew(self.ask(&mut state, now), state.next_event());
+            return Due::Renew(self.ask(&mut state, now));
         }
-        Due::Next(Next::At(state.next_event()))
+        Due::Next(Next::Schedule)
     }
 
     /// The ticket of a renewal that is written after `now`: it asks for all that is promised.
@@ -127,7 +130,7 @@ impl Hold {
         } else if self.context.lease_keeps_hold() {
             state.unfinished = None;
         }
-        Next::At(state.next_event())
+        Next::Schedule
     }
 
     /// A renewal that asked for `asked` failed: again after a pause that leaves room for several more
@@ -137,9 +140,9 @@ impl Hold {
         if !state.needs_renewal() {
             return Next::Nothing;
         }
-        let pause = retry_delay(2, jitter()).min(asked / 20);
+        let pause = Backoff::new(AGAIN, AGAIN).pause().min(asked / 20);
         state.next_renewal = Some(self.context.clock.now() + pause);
-        Next::At(state.next_event())
+        Next::Schedule
     }
 
     /// Why the last renewal failed; `None` once one succeeds.

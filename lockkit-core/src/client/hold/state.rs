@@ -128,11 +128,10 @@ impl State {
 
     /// What the end of the last guard means: whether the client keeps the lock for some time more.
     pub(super) fn keeps(&mut self, now: Moment) -> bool {
-        let until = if self.leaked {
-            Some(self.promised)
-        } else {
-            self.least.filter(|least| now < *least)
-        };
+        let mut until = self.least.filter(|least| now < *least);
+        if self.leaked {
+            until = until.max(Some(self.promised));
+        }
         let Some(until) = until else { return false };
         let until = self.cap.map_or(until, |cap| cap.min(until));
         self.kept = Some(until);

@@ -268,6 +268,10 @@ impl DistributedLock for Faulty {
         self.in_turn(Operation::Adopt, ticket, call).await
     }
 
+    fn forget(&self, holder: HolderId) {
+        self.inner.forget(holder);
+    }
+
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
     }

@@ -11,7 +11,7 @@ use crate::contract::{
     Attempt, FencingToken, Grant, Holder, HolderId, LockName, LockState, LossReason, Mode, Release,
     Renewal, Ticket, Wake,
 };
-use crate::store::waiters::TicketWatch;
+use crate::store::waiters::{self, TicketWatch};
 use crate::time::clock::Moment;
 
 #[derive(Debug, Default)]
@@ -142,6 +142,8 @@ impl Entry {
         // In the same step as the place: no wake-up can come earlier.
         if globals.pushes() || globals.rules.tells_loss {
             globals.waiters.attempted(ticket);
+            // A grant that was not read has ended since.
+            globals.waiters.with(ticket.holder, waiters::Entry::restart);
         }
     }
 
