@@ -57,7 +57,8 @@ impl RedisStore {
             );
             command
                 .arg(keys::channel(name))
-                .arg(u8::from(route.link.config.clustered));
+                .arg(u8::from(route.link.config.clustered))
+                .arg(keys::rw_channel(name));
             route.run(step, command).await
         };
         let reply = self.masters.on(step.name, name, end).await?;

@@ -123,7 +123,8 @@ pub(crate) async fn admit(
     })
 }
 
-async fn ask(
+/// Sends a command of a connection that opens. `hint`: what to do if it is refused.
+pub(crate) async fn ask(
     config: &RedisStoreBuilder,
     opened: &mut Opened,
     name: &str,

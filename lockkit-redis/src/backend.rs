@@ -213,7 +213,7 @@ async fn grant(route: &Route, step: &Step, ticket: &Ticket, command: Cmd) -> Res
     let (reply, acked) = route.run_acked(step, command).await?;
     let attempt = attempt(step, ticket, &reply)?;
     if matches!(attempt, Attempt::Granted(_)) {
-        acked.check(step.name)?;
+        acked?;
     }
     Ok(attempt)
 }
@@ -389,6 +389,10 @@ impl DistributedLock for RedisStore {
             self.masters.waiters().forget(from);
         }
         Ok(adopted)
+    }
+
+    fn forget(&self, holder: HolderId) {
+        self.masters.waiters().forget(holder);
     }
 
     fn as_any(&self) -> &dyn Any {

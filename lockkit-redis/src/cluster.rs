@@ -97,6 +97,7 @@ impl Cluster {
     ) -> Result<T> {
         let part = settled(&self.map, operation, part).await?;
         part.ok_or_else(|| {
+            self.stale.notify_one();
             let why = format!("no master serves its slot ({})", self.config.address);
             fault(operation, Outcome::Unavailable, why)
         })
@@ -115,9 +116,11 @@ impl Cluster {
     pub(crate) async fn masters(&self, operation: &'static str) -> Result<Vec<Route>> {
         let all = |map: &Map| {
             let with_slot = |master: &Address| (master.clone(), map.lowest_slot_of(master));
-            Some(map.masters().into_iter().map(with_slot).collect())
+            let all: Vec<_> = map.masters().into_iter().map(with_slot).collect();
+            // While a cluster is made.
+            (!all.is_empty()).then_some(all)
         };
-        let all: Vec<_> = self.in_map(operation, all).await?;
+        let all = self.in_map(operation, all).await?;
         let route = |(master, lowest)| Route::to(self.link_to(master, lowest));
         Ok(all.into_iter().map(route).collect())
     }
@@ -125,11 +128,15 @@ impl Cluster {
     /// Where a node has said that a lock is.
     pub(crate) fn follow(&self, redirect: &Redirect, said: &Route) -> Route {
         let address = redirect.address(&said.link.config.address);
-        match redirect.is_ask() {
-            // It may have no slot of its own yet.
-            true => Route::asking(self.link_to(address, None)),
-            false => Route::to(self.link_to(address, Some(redirect.slot))),
+        if !redirect.is_ask() {
+            return Route::to(self.link_to(address, Some(redirect.slot)));
         }
+        // It may have no slot of its own yet.
+        let lowest = match &*self.map.borrow() {
+            Settled::Ready(map) => map.lowest_slot_of(&address),
+            Settled::Pending | Settled::Failed(..) => None,
+        };
+        Route::asking(self.link_to(address, lowest))
     }
 
     /// The nodes that were asked for a lock.

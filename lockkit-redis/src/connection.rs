@@ -36,8 +36,6 @@ pub(crate) struct Link {
     pub(crate) pending: AtomicU64,
     /// Requests that had a reply.
     pub(crate) replied: AtomicU64,
-    /// How often the server did not know a script, whose request was then written again behind later ones.
-    pub(crate) rewritten: AtomicU64,
     /// In milliseconds; zero for no expiry.
     pub(crate) token_ttl: AtomicU64,
 }

@@ -30,6 +30,22 @@ const PASSING: [&str; 12] = [
     "LOCKKITPRIMARY",
 ];
 
+/// What proxies reply in place of a server that they cannot reach: nutcracker the texts of the system.
+const UNREACHED: [&str; 4] = [
+    "Connection refused",
+    "Host is down",
+    "Network is unreachable",
+    "No route to host",
+];
+
+/// The same for a server that a request has perhaps reached.
+const UNANSWERED: [&str; 4] = [
+    "Broken pipe",
+    "Connection reset by peer",
+    "Connection timed out",
+    "unknown",
+];
+
 type Shared = Arc<dyn StdError + Send + Sync>;
 
 /// An error in our words or the server's, without secrets. INV-14.
@@ -184,14 +200,13 @@ fn outcome(error: &RedisError) -> Outcome {
 }
 
 fn of_server(error: &RedisError) -> Outcome {
-    let full = error.code() == Some("ERR")
-        && error
-            .detail()
-            .is_some_and(|detail| detail.contains("max number of clients"));
-    if says(error, PARTLY) {
+    let detail = error.detail().filter(|_| error.code() == Some("ERR"));
+    let detail = detail.unwrap_or_default();
+    if says(error, PARTLY) || UNANSWERED.contains(&detail) {
         return Outcome::Indeterminate;
     }
-    if full || PASSING.iter().any(|code| says(error, code)) {
+    let away = UNREACHED.contains(&detail) || detail.contains("max number of clients");
+    if away || PASSING.iter().any(|code| says(error, code)) {
         return Outcome::Unavailable;
     }
     Outcome::Rejected
@@ -258,6 +273,7 @@ mod tests {
             "MASTERDOWN Link with MASTER is down",
             "MISCONF Errors writing to the AOF file",
             "ERR max number of clients reached",
+            "ERR Connection refused",
             "ERR Error running script (call to f_0): @user_script:9: -OOM command not allowed",
             "ERR Error running script (call to f_0): @user_script:9: -READONLY You can't write",
         ] {
@@ -281,8 +297,13 @@ mod tests {
 
     #[test]
     fn half_a_step_is_indeterminate() {
-        let line = "LOCKKITPARTLY the hold has perhaps changed hands: OOM command not allowed";
-        assert_eq!(outcome(&server(line)), Outcome::Indeterminate);
+        for line in [
+            "LOCKKITPARTLY the hold has perhaps changed hands: OOM command not allowed",
+            // Of a proxy whose server has ended.
+            "ERR unknown",
+        ] {
+            assert_eq!(outcome(&server(line)), Outcome::Indeterminate, "{line}");
+        }
     }
 
     #[test]

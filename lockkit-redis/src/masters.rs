@@ -129,7 +129,7 @@ impl Masters {
             let replies = match asked.await {
                 Ok((replies, acked)) => {
                     let replies = replies.into_iter();
-                    replies.map(|reply| Ok((reply?, acked))).collect()
+                    replies.map(|reply| Ok((reply?, acked.clone()))).collect()
                 }
                 Err(error) => vec![Err(error); groups.len()],
             };

@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{Capabilities, Failover, LockName, PollRange, Waiting};
+use lockkit_core::{Capabilities, Failover, HolderId, LockName, PollRange, Waiting};
 use tokio::runtime::Handle;
 
 use crate::backend::RedisStore;
@@ -171,7 +171,7 @@ fn pauses() -> PollRange {
 }
 
 impl RedlockStore {
-    async fn attempted(&self, ticket: &Ticket, asked: &Asked, number: u64) -> Result<Attempt> {
+    async fn attempted(&self, ticket: &Ticket, asked: &Asked) -> Result<Attempt> {
         let nodes = &self.0;
         let (mut votes, mut verdict) = nodes.attempt(asked, false).await;
         if verdict == Verdict::Raise {
@@ -182,7 +182,8 @@ impl RedlockStore {
         }
         let left = nodes.left(asked, &votes);
         let something_left = !left.is_empty();
-        if something_left && nodes.tickets.withdrawn(ticket, number) {
+        if something_left {
+            nodes.tickets.withdrawn(ticket);
             nodes.withdraw(asked, &votes, left).await;
         }
         match verdict {
@@ -236,9 +237,9 @@ impl DistributedLock for RedlockStore {
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
         let nodes = &self.0;
-        let (asked, number) = nodes.tickets.attempted(ticket);
-        let result = self.attempted(ticket, &asked, number).await;
-        nodes.tickets.resulted(ticket, number, &result);
+        let asked = nodes.tickets.attempted(ticket);
+        let result = self.attempted(ticket, &asked).await;
+        nodes.tickets.resulted(ticket, &result);
         result
     }
 
@@ -261,7 +262,7 @@ impl DistributedLock for RedlockStore {
         };
         nodes.gather(releases, nodes.patience, enough).await;
         let released = count.end()?;
-        nodes.tickets.forget(ticket);
+        nodes.tickets.forget(ticket.holder);
         Ok(match released {
             true => Release::Released,
             false => Release::NotHeld,
@@ -289,6 +290,10 @@ impl DistributedLock for RedlockStore {
         let merge =
             |(name, states): (_, Vec<_>)| states::merge(&name, &states, nodes.all.len(), silent);
         Ok(states.into_iter().filter_map(merge).collect())
+    }
+
+    fn forget(&self, holder: HolderId) {
+        self.0.tickets.forget(holder);
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -60,7 +60,7 @@ impl RedisStore {
                     Ok((reply, acked)) => match reply.as_list().get(place) {
                         Some(Reply::Int(1)) => {
                             let renewed = Renewal::renewed(tickets[at].ttl);
-                            acked.check(step.name).map(|()| renewed)
+                            acked.clone().map(|()| renewed)
                         }
                         Some(Reply::Int(0)) => Ok(Renewal::NotHeld),
                         _ => Err(unreadable(step.name)),

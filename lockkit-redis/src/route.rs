@@ -1,7 +1,6 @@
 //! Where a step runs: the requests to one server, and what their replies say about it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use lockkit_core::Outcome;
 use redis::aio::MultiplexedConnection;
@@ -20,24 +19,8 @@ pub(crate) struct Route {
     asking: bool,
 }
 
-/// How many replicas have a lease.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Acked {
-    wanted: u8,
-    replicas: u64,
-}
-
-impl Acked {
-    /// Fails if these are too few for a lease to count. A failover may lose it.
-    pub(crate) fn check(self, operation: &'static str) -> Result<()> {
-        let Self { wanted, replicas } = self;
-        if replicas >= wanted.into() {
-            return Ok(());
-        }
-        let why = format!("{replicas} replicas have it, `acks={wanted}` are wanted");
-        Err(fault(operation, Outcome::Indeterminate, why))
-    }
-}
+/// Whether enough replicas have a lease for it to count: a failover may lose it.
+pub(crate) type Acked = Result<()>;
 
 impl Route {
     pub(crate) const fn to(link: Arc<Link>) -> Self {
@@ -79,11 +62,9 @@ impl Route {
             wait
         });
         let commands: Vec<Cmd> = commands.into_iter().collect();
-        let replicas = 0;
-        let mut acked = Acked { wanted, replicas };
         let mut connection = match self.link.connection(step.name).await {
             Ok(connection) => connection,
-            Err(error) => return (vec![Err(error); commands.len()], acked),
+            Err(error) => return (vec![Err(error); commands.len()], Ok(())),
         };
         let all = commands.iter().cloned().chain(wait.clone());
         let mut replies = self.send(&mut connection, all).await;
@@ -91,7 +72,6 @@ impl Route {
         let unknown = |at: &usize| replies[*at].as_ref().is_err_and(is_no_script);
         let unknown: Vec<usize> = (0..replies.len()).filter(unknown).collect();
         if !unknown.is_empty() {
-            self.link.rewritten.fetch_add(1, Ordering::Relaxed);
             // The first one loads it for the others.
             let texts = unknown.iter().enumerate().map(|(place, &at)| match place {
                 0 => step.with_text(&commands[at]),
@@ -103,9 +83,14 @@ impl Route {
                 replies[at] = reply;
             }
         }
-        if let Some(Ok(reply)) = waited {
-            acked.replicas = Reply::of(reply).as_u64().unwrap_or(0);
-        }
+        let replicas = waited.and_then(Result::ok).map(Reply::of);
+        let replicas = replicas.and_then(|reply| reply.as_u64()).unwrap_or(0);
+        let acked = if replicas >= wanted.into() {
+            Ok(())
+        } else {
+            let why = format!("{replicas} replicas have it, `acks={wanted}` are wanted");
+            Err(fault(step.name, Outcome::Indeterminate, why))
+        };
         let failure = |error| self.link.failure(step.name, &error);
         let read = |reply: Result<Value, _>| reply.map(Reply::of).map_err(failure);
         (replies.into_iter().map(read).collect(), acked)

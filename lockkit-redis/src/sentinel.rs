@@ -10,6 +10,7 @@ use redis::RedisError;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::admission::ask;
 use crate::config::{Address, RedisStoreBuilder};
 use crate::error::of_connecting;
 use crate::handshake::{self, Failure, Opened};
@@ -54,39 +55,23 @@ pub(crate) async fn open(
     let watched = ask_all();
     config.address = found.address.clone();
     let mut opened = handshake::open(&config, subscriptions).await?;
-    let role = timeout(config.connect_timeout, opened.ask(&["ROLE"])).await;
-    expect_master(role.ok(), &config.address)?;
+    let hint = ": allow the user the command `ROLE`";
+    let role = ask(&config, &mut opened, "ROLE", &redis::cmd("ROLE"), hint).await?;
+    expect_master(&role, &config.address)?;
     opened.epoch = found.epoch;
     opened.end_with(failed_over(watched, found.epoch));
     Ok(opened)
 }
 
 /// Checks the reply to `ROLE`: Sentinels that lag behind name a server that is a replica now.
-fn expect_master(
-    reply: Option<Result<Reply, RedisError>>,
-    address: &Address,
-) -> Result<(), Failure> {
-    match reply {
-        Some(Ok(reply)) => match reply.as_list().first().and_then(Reply::as_str) {
-            Some("master") => Ok(()),
-            role => {
-                let role = role.unwrap_or("not readable");
-                let why = format!("the role of the server that Sentinels name is {role}");
-                Err((Outcome::Unavailable, format!("{why} ({address})")))
-            }
-        },
-        Some(Err(error)) => {
-            let (outcome, text) = of_connecting(&error);
-            let hint = match error.code() {
-                Some("NOPERM") => ": allow the user the command `ROLE`",
-                _ => "",
-            };
-            Err((outcome, format!("{text} ({address}){hint}")))
+fn expect_master(reply: &Reply, address: &Address) -> Result<(), Failure> {
+    match reply.as_list().first().and_then(Reply::as_str) {
+        Some("master") => Ok(()),
+        role => {
+            let role = role.unwrap_or("not readable");
+            let why = format!("the role of the server that Sentinels name is {role}");
+            Err((Outcome::Unavailable, format!("{why} ({address})")))
         }
-        None => Err((
-            Outcome::Unavailable,
-            format!("no reply to `ROLE` ({address})"),
-        )),
     }
 }
 

@@ -79,7 +79,6 @@ impl Link {
             misplaced,
             pending: AtomicU64::new(0),
             replied: AtomicU64::new(0),
-            rewritten: AtomicU64::new(0),
             token_ttl: AtomicU64::new(token_ttl),
         });
         let (supervised, mut supervisor) = (Arc::clone(&link), JoinSet::new());
@@ -181,14 +180,7 @@ impl Link {
                     continue;
                 }
                 () = self.suspicion.notified() => {}
-                () = self.subscriptions.wanted.notified() => {
-                    self.subscribe(&mut opened).await?;
-                    continue;
-                }
-                () = self.subscriptions.unheeded.notified() => {
-                    self.unsubscribe(&mut opened).await?;
-                    continue;
-                }
+                // Before the subscriptions, of which there may always be more.
                 _ = check.tick() => {
                     self.unsubscribe(&mut opened).await?;
                     idle += patience;
@@ -201,6 +193,14 @@ impl Link {
                     if moves || !(awaited || idle >= longest_idle) {
                         continue;
                     }
+                }
+                () = self.subscriptions.wanted.notified() => {
+                    self.subscribe(&mut opened).await?;
+                    continue;
+                }
+                () = self.subscriptions.unheeded.notified() => {
+                    self.unsubscribe(&mut opened).await?;
+                    continue;
                 }
             }
             idle = Duration::ZERO;

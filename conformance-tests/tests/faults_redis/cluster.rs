@@ -24,6 +24,8 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
     suite
         .test(hold_and_waiters_survive_a_slow_move_of_their_slot)
         .test(moves_of_slots_let_no_two_in)
+        .test(master_that_gets_a_slot_grants_its_own_locks)
+        .test(name_without_a_master_is_served_once_there_is_one)
         .test(promoted_replica_keeps_holds_and_serves_waiters)
         .test(cluster_is_usable_soon_after_each_promotion)
         .test(planned_failover_is_followed)
@@ -109,6 +111,48 @@ async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
         beside.release().await?;
     }
     Ok(())
+}
+
+/// It is asked first for a lock that is on its way to it, and has been primary for long.
+async fn master_that_gets_a_slot_grants_its_own_locks() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let (slot, from) = (cluster.slot_of(NAME).await?, cluster.master_of(NAME).await?);
+    let way_of_it = [from, (from + 1) % 3];
+    let names = names_of_all(&cluster).await?;
+    let (_, own) = &names[way_of_it[1]];
+    cluster.begin_move(slot, way_of_it).await?;
+    let quarantine = Duration::from_millis(500);
+    let store = all(&cluster, "fifo").quarantine(Some(quarantine));
+    let client = client_of(store.connect().await?, LONG)?;
+    for name in [NAME, own] {
+        let guard = within(SOON, client.lock(name)?.acquire()).await??;
+        guard.release().await?;
+    }
+    cluster.end_move(slot, way_of_it).await
+}
+
+/// As while a cluster is made.
+async fn name_without_a_master_is_served_once_there_is_one() -> Outcome {
+    let words = [
+        "--appendonly",
+        "no",
+        "--cluster-require-full-coverage",
+        "no",
+    ];
+    let cluster = RedisCluster::start(&words.map(str::to_owned)).await?;
+    let (slot, master) = (cluster.slot_of(NAME).await?, cluster.master_of(NAME).await?);
+    let (slot, master) = (slot.to_string(), &cluster.nodes()[master]);
+    // First the master, whose word the others take.
+    for node in [master].into_iter().chain(cluster.nodes()) {
+        let known = node.ask(&["CLUSTER", "DELSLOTS", &slot]).await;
+        ensure(known.is_ok() || node.port() == master.port(), "not deleted")?;
+    }
+    let client = client(&cluster, "fifo", LONG).await?;
+    let waiter = acquire(&client.lock(NAME)?);
+    sleep(Duration::from_millis(300)).await;
+    master.ask(&["CLUSTER", "ADDSLOTS", &slot]).await?;
+    let guard = within(SOON, waiter.soon()).await???;
+    Ok(guard.release().await?)
 }
 
 /// Many requests are under way while a slot moves to and fro.

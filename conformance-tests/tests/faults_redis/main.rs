@@ -81,7 +81,8 @@ fn tests() -> TestSuite {
         .test(sentinel::failover_with_tls);
     let no_proxy = missing(RedisServer::PROGRAM).or_else(|| missing(Nutcracker::PROGRAM));
     let proxied = TestSuite::new("redis-behind-nutcracker", no_proxy)
-        .test(proxies::list_refused_by_the_proxy_fails_alone);
+        .test(proxies::list_refused_by_the_proxy_fails_alone)
+        .test(proxies::server_that_the_proxy_cannot_reach_is_unavailable);
     let suite = redlock::add(shards::add(cluster::add(quarantine::add(suite))));
     redlock_guards::add(redlock_nodes::add(suite))
         .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)

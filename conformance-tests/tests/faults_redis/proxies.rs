@@ -7,6 +7,25 @@ use lockkit_core::{Error, Outcome as Effect};
 
 use crate::world::{LONG, client_at};
 
+pub(crate) async fn server_that_the_proxy_cannot_reach_is_unavailable() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let nutcracker = Nutcracker::start(server.port()).await?;
+    let lock = client_at("poll", nutcracker.addr().port(), LONG).await?;
+    let lock = lock.lock("jobs")?;
+    lock.acquire().await?.release().await?;
+    server.process().kill();
+    // The first one may have been on the connection that ended.
+    for possible in [Effect::Indeterminate, Effect::Unavailable] {
+        let Err(Error::Backend(away)) = lock.inspect().await else {
+            return Err(Failure::new("a server that is dead has replied"));
+        };
+        let outcome = away.outcome();
+        let expected = [possible, Effect::Unavailable].contains(&outcome);
+        ensure(expected, format!("{away:?}"))?;
+    }
+    Ok(())
+}
+
 pub(crate) async fn list_refused_by_the_proxy_fails_alone() -> Outcome {
     let server = RedisServer::forgetful().await?;
     let nutcracker = Nutcracker::start(server.port()).await?;

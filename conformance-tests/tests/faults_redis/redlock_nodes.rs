@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::proxy::{Direction, Flow};
 use conformance_tests::servers::{RedisServer, RedlockServers};
-use conformance_tests::task::{acquire, hand_over, spawn, until, within};
+use conformance_tests::task::{acquire, hand_over, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::contract::{Attempt, DistributedLock as _, Renewal, Ticket};
 use lockkit_core::{ClientId, Guard, HolderId, Lease, Lock, LockClient, LockName};
@@ -23,7 +23,6 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(renewal_without_a_majority_makes_no_hold)
         .test(node_accepts_only_larger_tokens)
         .test(late_withdrawal_does_not_end_the_later_hold)
-        .test(attempt_that_ends_late_ends_no_hold)
         .test(try_leaves_nothing_at_a_slow_node)
         .test(flushed_scripts_of_nodes_leave_no_hold)
         .test(killed_connections_of_nodes_lose_nothing)
@@ -202,41 +201,6 @@ async fn late_withdrawal_does_not_end_the_later_hold() -> Outcome {
     run(&free[0], &late.unwrap_or_default()).await?;
     ensure(having(free).await? == 2, "the hold was ended at a node")?;
     guard.release().await?;
-    Ok(())
-}
-
-/// Its client has given it up, and a later one of the same ticket was granted the lock.
-async fn attempt_that_ends_late_ends_no_hold() -> Outcome {
-    let servers = RedlockServers::forgetful().await?;
-    let (proxies, hosts) = proxies(&servers).await?;
-    let store = store(hosts, TTL).connect().await?;
-    let holder = HolderId::new(ClientId::random(), 1);
-    let ticket = Ticket::new(LockName::new(NAME)?, holder, TTL);
-    let (taken, free) = servers.nodes().split_at(2);
-    by_another(taken, &["SET", NAME, "of-another", "PX", "60000"]).await?;
-    // It waits for this one, but not for so long.
-    proxies[2].delay_both(LATE / 2);
-    let late = {
-        let (store, ticket) = (store.clone(), ticket.clone());
-        spawn(async move { store.attempt(&ticket).await })
-    };
-    until("the others have it", async || {
-        Ok(having(&free[1..]).await? == 2)
-    })
-    .await?;
-    // The first two have replied by then, which are as near.
-    sleep(Duration::from_millis(100)).await;
-    by_another(taken, &["DEL", NAME]).await?;
-    let granted = store.attempt(&ticket).await?;
-    ensure(
-        matches!(granted, Attempt::Granted(_)),
-        format!("{granted:?}"),
-    )?;
-    let late = late.soon().await??;
-    ensure(late == Attempt::held(), format!("{late:?}"))?;
-    sleep(LATE).await;
-    ensure(having(servers.nodes()).await? >= 4, "the hold was ended")?;
-    store.release(&ticket).await?;
     Ok(())
 }
 

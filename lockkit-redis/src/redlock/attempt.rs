@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use lockkit_core::Outcome;
 use lockkit_core::contract::Release;
-use lockkit_core::{BackendError, Outcome};
 
 use super::nodes::Nodes;
 use super::quorum::{Verdict, Vote, Votes, refused};
@@ -56,13 +58,14 @@ impl Nodes {
             .arg(token)
             .arg(u8::from(raise))
             .arg(who(ticket));
-        let Some(sending) = asked.sent.begin(at, link) else {
+        let Some(sending) = asked.sent.begin(at) else {
             return Ok(Vote::Busy);
         };
         let reply = node.route.run(step, command).await;
-        let unknown = |error: &BackendError| error.outcome() == Outcome::Indeterminate;
-        if !reply.as_ref().is_err_and(unknown) {
-            sending.answered();
+        let holds = |reply: &Reply| matches!(reply.as_list(), [Reply::Int(1), ..]);
+        match &reply {
+            Err(error) if error.outcome() == Outcome::Indeterminate => {}
+            reply => sending.answered(reply.as_ref().is_ok_and(holds)),
         }
         let reply = reply?;
         if let [_, _, last, clock] = reply.as_list() {
@@ -70,10 +73,7 @@ impl Nodes {
             self.seen(clock);
         }
         match reply.as_list() {
-            [Reply::Int(1), token, ..] => {
-                asked.sent.holds(at);
-                Ok(Vote::Own(token.as_token()))
-            }
+            [Reply::Int(1), token, ..] => Ok(Vote::Own(token.as_token())),
             [Reply::Int(0), ..] => Ok(Vote::Busy),
             [Reply::Int(-1)] => Err(refused(step.name, "the ticket was released before")),
             [Reply::Int(-2), kind] => {
@@ -86,28 +86,35 @@ impl Nodes {
 
     /// The nodes at which a ticket without a majority may have something.
     pub(crate) fn left(&self, asked: &Asked, votes: &Votes) -> Vec<usize> {
-        let sent = &asked.sent;
         // A reply may have come since the votes were counted.
-        let may_hold = |at: &usize| {
-            votes.of(*at).is_none() || sent.has_held(*at) || sent.is_out(*at) || sent.is_lost(*at)
-        };
+        let may_hold = |at: &usize| votes.of(*at).is_none() || asked.sent.at(*at).may_hold();
         (0..self.all.len()).filter(may_hold).collect()
     }
 
     /// Releases a ticket at these nodes, and waits for those at which it holds.
     pub(crate) async fn withdraw(&self, asked: &Asked, votes: &Votes, left: Vec<usize>) {
-        let holds = |at: usize| matches!(votes.of(at), Some(Vote::Own(_)));
-        let mut awaited = left.iter().filter(|at| holds(**at)).count();
-        let patience = match awaited {
-            0 => Duration::ZERO,
-            _ => self.patience,
-        };
-        let releases = left.into_iter().map(|at| self.release(at, asked));
-        let enough = |(at, _)| {
-            awaited -= usize::from(holds(at));
-            awaited == 0
-        };
-        self.gather(releases, patience, enough).await;
+        let holds = |at: &usize| matches!(votes.of(*at), Some(Vote::Own(_)));
+        let (here, perhaps): (Vec<_>, Vec<_>) = left.into_iter().partition(holds);
+        let perhaps = perhaps.into_iter().map(|at| {
+            let (asked, patience) = (asked.clone(), self.patience);
+            let release = self.release(at, &asked);
+            async move {
+                // Most of these replies say that the ticket has nothing there. A try may be the last act of a process.
+                if asked.ticket.enqueue {
+                    asked.sent.replied(at, patience).await;
+                }
+                if asked.sent.at(at).may_hold() {
+                    let _ = release.await;
+                }
+            }
+        });
+        let mut perhaps = Box::pin(join_all(perhaps));
+        // Written now. Detached: each ends with its connection at the latest.
+        if perhaps.as_mut().now_or_never().is_none() {
+            drop(self.runtime.spawn(perhaps));
+        }
+        let releases = here.into_iter().map(|at| self.release(at, asked));
+        self.gather(releases, self.patience, |_| false).await;
     }
 
     /// Releases a ticket at one node. An attempt without a reply is refused for as long as its hold would last.
@@ -123,15 +130,16 @@ impl Nodes {
                 let refuse = if lost { ticket.ttl } else { Duration::ZERO };
                 node.store.end(node.route.clone(), &ticket, refuse)
             };
-            let (was_out, was_lost) = (sent.is_out(at), sent.is_lost(at));
-            let first = end(was_lost).await?;
-            if was_out {
+            let before = sent.at(at);
+            let first = end(before.lost).await?;
+            if before.out > 0 {
                 sent.replied(at, patience).await;
             }
-            let lost = sent.is_out(at) || sent.is_lost(at);
-            // The server does requests in order, unless the connection has ended or a script was unknown.
-            let in_order = lost == was_lost && !sent.was_rewritten(at, &node.route.link);
-            if !was_out || in_order {
+            let after = sent.at(at);
+            let lost = after.out > 0 || after.lost;
+            // The release came last, unless a reply says otherwise; of several attempts one may have come behind it.
+            let missed = before.held || before.out > 1 || first == Release::NotHeld && after.held;
+            if before.out == 0 || lost == before.lost && !missed {
                 return Ok(first == Release::Released);
             }
             let second = end(lost).await?;

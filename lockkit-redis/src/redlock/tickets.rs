@@ -45,8 +45,6 @@ struct State {
 struct Entry {
     generation: u64,
     sent: Arc<Sent>,
-    /// How many attempts have begun. What an earlier one finds out late does not count any more.
-    attempts: u64,
     /// Whether the client will release it.
     known: bool,
     /// When the client gives its release up.
@@ -65,12 +63,6 @@ impl Entry {
 }
 
 impl State {
-    /// The ticket, unless an attempt has begun after this one, which may have been granted the lock.
-    fn at(&mut self, ticket: &Ticket, attempt: u64) -> Option<&mut Entry> {
-        let entry = self.tickets.get_mut(&ticket.holder);
-        entry.filter(|entry| entry.attempts == attempt)
-    }
-
     fn forget_given_up(&mut self) {
         if self.tickets.len() > 2 * self.left + 64 {
             let now = Instant::now();
@@ -87,20 +79,18 @@ impl Tickets {
         Self { nodes, state }
     }
 
-    /// A ticket that is to be attempted, and the number of the attempt.
-    pub(crate) fn attempted(&self, ticket: &Ticket) -> (Asked, u64) {
+    /// A ticket that is to be attempted.
+    pub(crate) fn attempted(&self, ticket: &Ticket) -> Asked {
         let mut state = lock(&self.state);
         state.forget_given_up();
         let entry = state.tickets.entry(ticket.holder);
         let entry = entry.or_insert_with(|| Entry {
             generation: 0,
-            sent: Sent::new(self.nodes),
-            attempts: 0,
+            sent: Sent::new(self.nodes, false),
             known: false,
             ends: None,
         });
-        entry.attempts += 1;
-        (entry.asked(ticket), entry.attempts)
+        entry.asked(ticket)
     }
 
     /// A ticket that holds.
@@ -109,28 +99,24 @@ impl Tickets {
             Some(entry) => entry.asked(ticket),
             None => Asked {
                 ticket: ticket.clone(),
-                sent: Sent::unknown(self.nodes),
+                sent: Sent::new(self.nodes, true),
             },
         }
     }
 
-    /// The ticket leaves the nodes, which from now on know it as another one. Returns whether it does: not if a later
-    /// attempt has begun.
-    pub(crate) fn withdrawn(&self, ticket: &Ticket, attempt: u64) -> bool {
-        let mut state = lock(&self.state);
-        let Some(entry) = state.at(ticket, attempt) else {
-            return false;
-        };
-        entry.sent.end();
-        entry.sent = Sent::new(self.nodes);
-        entry.generation += 1;
-        true
+    /// The ticket leaves the nodes, which from now on know it as another one.
+    pub(crate) fn withdrawn(&self, ticket: &Ticket) {
+        if let Some(entry) = lock(&self.state).tickets.get_mut(&ticket.holder) {
+            entry.sent.end();
+            entry.sent = Sent::new(self.nodes, false);
+            entry.generation += 1;
+        }
     }
 
     /// An attempt has this result. Forgets a ticket that the client will not release.
-    pub(crate) fn resulted(&self, ticket: &Ticket, attempt: u64, result: &Result<Attempt>) {
+    pub(crate) fn resulted(&self, ticket: &Ticket, result: &Result<Attempt>) {
         let mut state = lock(&self.state);
-        let Some(entry) = state.at(ticket, attempt) else {
+        let Some(entry) = state.tickets.get_mut(&ticket.holder) else {
             return;
         };
         entry.known |= match result {
@@ -153,9 +139,9 @@ impl Tickets {
         self.held(ticket)
     }
 
-    /// The ticket is released.
-    pub(crate) fn forget(&self, ticket: &Ticket) {
-        lock(&self.state).tickets.remove(&ticket.holder);
+    /// The ticket is released, or never will be.
+    pub(crate) fn forget(&self, holder: HolderId) {
+        lock(&self.state).tickets.remove(&holder);
     }
 
     pub(crate) fn len(&self) -> usize {

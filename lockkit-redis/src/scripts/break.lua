@@ -4,8 +4,9 @@
 -- ARGV[1] to ARGV[3] as in queue.lua
 -- ARGV[4] the channel of the lock, which Redisson's waiters subscribe
 -- ARGV[5] 1 in a cluster
+-- ARGV[6] the channel that waiters of Redisson's readers-writer locks subscribe
 -- returns as inspect: what was there before; only the kind "lock" is ended
-local CHANNEL, CLUSTERED = ARGV[4], ARGV[5]
+local CHANNEL, CLUSTERED, RW_CHANNEL = ARGV[4], ARGV[5], ARGV[6]
 
 -- 1. Only a lock is ended: not a string, and not a hash of an application.
 local found = kind()
@@ -15,5 +16,8 @@ if found == 'lock' then redis.call('DEL', LOCK, SHARES) end
 
 -- 2. As after a release.
 local ok, others = pcall(pass_on, 0, false)
-if found == 'lock' and not (ok and others > 0) then announce(CHANNEL, '0', CLUSTERED) end
+if found == 'lock' and not (ok and others > 0) then
+  announce(CHANNEL, '0', CLUSTERED)
+  announce(RW_CHANNEL, '1', CLUSTERED)
+end
 return before

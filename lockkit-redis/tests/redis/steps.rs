@@ -448,6 +448,37 @@ async fn downgrade_leaves_no_ticket_behind() {
     assert_eq!(store.counts().tickets, 0);
 }
 
+/// Another process goes on with it.
+#[tokio::test]
+async fn detached_hold_leaves_no_ticket_behind() {
+    let server = Server::start(&[]).await;
+    let (store, other) = (server.open().await, server.open().await);
+    let guard = LockClient::new(store.clone()).unwrap().lock("a").unwrap();
+    let text = guard.acquire().await.unwrap().detach().await.unwrap();
+    assert_eq!(store.counts().tickets, 0);
+    let adopted = LockClient::new(other).unwrap().adopt(&text).await.unwrap();
+    adopted.release().await.unwrap();
+}
+
+/// A lock that is kept after its last guard, and was deleted by hand.
+#[tokio::test]
+async fn kept_lock_that_is_lost_leaves_no_ticket_behind() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let client = LockClient::new(store.clone()).unwrap();
+    let lock = client.lock("a").unwrap().with_min_hold(TTL * 2);
+    let guard = lock.acquire().await.unwrap();
+    server.cli(&["DEL", "a"]);
+    drop(guard);
+    let forgotten = async {
+        while store.counts().tickets > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let forgotten = tokio::time::timeout(Duration::from_secs(5), forgotten);
+    forgotten.await.unwrap();
+}
+
 /// Replicas acknowledge what is written, and nothing else.
 #[tokio::test]
 async fn hold_that_is_confirmed_is_written() {
