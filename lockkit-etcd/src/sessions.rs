@@ -14,6 +14,9 @@ use crate::shared::Shared;
 impl Shared {
     /// Returns a session for a new key.
     pub(crate) async fn session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
+        // Rounded up: a fixed lease may be of any length, and the server keeps none for less than is believed.
+        let fraction = u64::from(ttl.subsec_nanos() > 0);
+        let ttl = Duration::from_secs(ttl.as_secs().saturating_add(fraction));
         if let Some(session) = self.fresh(ttl).await {
             return Ok(session);
         }
@@ -22,8 +25,12 @@ impl Shared {
             return Ok(session);
         }
         let session = Box::pin(self.create(ttl)).await?;
-        // The tickets of the former one keep it for as long as they need it.
-        let former = lock(&self.sessions).insert(ttl, Arc::clone(&session));
+        // Their tickets keep the former ones for as long as they need them.
+        let mut sessions = lock(&self.sessions);
+        let is_former = |of: &Duration, it: &mut Arc<Session>| *of == ttl || !it.takes_tickets();
+        let former: Vec<_> = sessions.extract_if(is_former).collect();
+        sessions.insert(ttl, Arc::clone(&session));
+        drop(sessions);
         drop(former);
         Ok(session)
     }
@@ -38,10 +45,7 @@ impl Shared {
     /// Creates a lease, and spawns the task that keeps it alive.
     async fn create(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
         let confirmed = self.clock.now();
-        // Rounded up: a fixed lease may be of any length, and the server keeps none for less than is believed.
-        let fraction = u64::from(ttl.subsec_nanos() > 0);
-        let seconds = ttl.as_secs().saturating_add(fraction);
-        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
         let granted = self.link.ask(
             "attempt",
             self.link.request_timeout(),

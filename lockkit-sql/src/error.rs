@@ -97,6 +97,11 @@ pub(crate) enum Phase {
     Asking,
 }
 
+/// The error of a later request of a step, of which an earlier one may have had an effect.
+pub(crate) fn perhaps(error: BackendError) -> BackendError {
+    error.with_outcome(Outcome::Indeterminate)
+}
+
 /// The errors of one database.
 #[derive(Clone, Copy, Debug)]
 pub struct Errors {

@@ -363,7 +363,9 @@ impl<D: Driver> Pooled<'_, D> {
         } else if D::ERRORS.is_unprepared(error) {
             // The driver believes that the connection knows the statement.
             drop(self);
-        } else if replied && error.outcome() != Outcome::Indeterminate {
+        } else if replied
+            && (error.outcome() != Outcome::Indeterminate || D::ERRORS.is_conflict(error))
+        {
             if !transaction {
                 self.put_back();
             }

@@ -78,6 +78,8 @@ pub(crate) struct Words {
     pub(crate) announce: &'static str,
     /// Shortens the lease of a holder whose session has ended, where waiting for it is not enough.
     pub(crate) ask: &'static str,
+    /// Gives a ticket a place that must wait, after `ask`.
+    pub(crate) placed: &'static str,
     /// Notifies the waiters of the name.
     pub(crate) notify: &'static str,
     /// Gives what a hold beside others leaves to those that wait.
@@ -157,9 +159,9 @@ const PLACES: &Parts = &[
 ];
 
 const UNSHARE: &Parts = &[
-    // Waits for other steps, and once the last lease has ended also for a `TxLock`.
+    // Waits for other steps: no transaction of an application locks the row while a lease lasts.
     ("{skip}", ""),
-    ("{which}", "l.holder = '~'"),
+    ("{which}", "l.holder = '~' AND l.expires_at > {now}"),
 ];
 
 const ADOPT: &Parts = &[
@@ -205,6 +207,7 @@ impl Shares {
                 ("{greatest}", words.greatest),
                 ("{upsert}", words.upsert),
                 ("{ask}", words.ask),
+                ("{placed}", words.placed),
                 ("{notify}", words.notify),
             ];
             read(&replace(text, &words))

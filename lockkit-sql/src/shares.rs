@@ -11,7 +11,7 @@ use lockkit_core::{FencingToken, HolderId, Waiting};
 
 use crate::dialect::Steps;
 use crate::driver::{Columns, Driver as _, rows};
-use crate::error::Result;
+use crate::error::{Result, perhaps};
 use crate::places::{self, Seen};
 use crate::turns::{self, locked};
 use crate::values::{Values, token};
@@ -24,17 +24,23 @@ const RELEASE: Duration = Duration::from_millis(50);
 
 /// Tries to hold beside others.
 pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Attempt> {
-    let values = Values::of(ticket).number("window", 0);
+    let values = Values::of(ticket).number("window", turns::window(store, ticket));
     let share = &store.common().shares.share;
     let (rules, waiters) = (&store.common().rules, &store.common().waiters);
+    let has_waited = places::has_waited(waiters, ticket);
+    if ticket.enqueue {
+        places::may_have_place(waiters, ticket);
+    }
     // Most looks of a waiter find nothing to do but to keep its place. One without a place may hold by now.
-    let found = if places::has_waited(waiters, ticket)
-        && let Some(seen) = look(store, &values).await?
-        && seen.place > 0
-    {
-        Some(Shared::Refused(seen))
-    } else {
-        locked(store, "attempt", share, &values, 1, Shared::read).await?
+    let kept = match has_waited {
+        true => look(store, &values).await?,
+        false => None,
+    };
+    let kept = kept.filter(|seen| seen.place > 0);
+    let is_new = ticket.enqueue && kept.is_none();
+    let found = match kept {
+        Some(seen) => Some(Shared::Refused(seen)),
+        None => locked(store, "attempt", share, &values, 1, Shared::read).await?,
     };
     Ok(match found {
         Some(Shared::Granted(token)) => {
@@ -42,11 +48,11 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
             Attempt::Granted(Grant::new(token, ticket.ttl))
         }
         Some(Shared::Refused(seen)) => {
-            let is_new = ticket.enqueue && seen.place <= 0;
             let (seen, held) = turns::place(store, ticket, seen).await?;
             places::told_to_wait(waiters, ticket, Some(&seen));
             // Others may have made room before there was a place.
-            let refused = held || look(store, &values).await?.is_some();
+            let look = async || look(store, &values).await.map_err(perhaps);
+            let refused = held || look().await?.is_some();
             // A release under way may not see a new place, and tells only those whose places it sees.
             match refused {
                 true if is_new && rules.waiting == Waiting::Push => {

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Driver as _, rows};
-use crate::error::Result;
+use crate::error::{Result, perhaps};
 use crate::places::{self, Known, Seen};
 use crate::steps::pauses;
 use crate::template::Template;
@@ -165,8 +165,11 @@ pub(crate) async fn locked<S: Steps, T>(
     read: impl Fn(&<S::Driver as sqlx::Database>::Row) -> T,
 ) -> Result<Option<T>> {
     let mut pauses = pauses();
+    let mut asked = false;
     loop {
-        let replies = store.pool().transact(operation, step, values).await?;
+        let replies = store.pool().transact(operation, step, values).await;
+        let replies = replies.map_err(|error| if asked { perhaps(error) } else { error })?;
+        asked = true;
         let row = rows(&replies).last();
         let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable(operation))?;
         if row.truth(column) {

@@ -82,6 +82,33 @@ pub(crate) async fn server_keeps_a_lease_for_as_long_as_is_believed() -> Outcome
     Ok(())
 }
 
+/// Fixed leases may all differ.
+pub(crate) async fn sessions_that_are_over_are_forgotten() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let store = store(&cluster).await?;
+    let lock = client_of(&store, LONG)?.lock("jobs")?;
+    let hold = async |ttl| {
+        let lock = lock.clone().with_lease(Lease::fixed(ttl))?;
+        Ok::<_, Failure>(lock.acquire().await?.release().await?)
+    };
+    for n in 0..8 {
+        hold(Duration::from_millis(2_100 + 100 * n)).await?;
+    }
+    let [first] = store.leases()[..] else {
+        return Err(Failure::new("leases of one number of seconds differ"));
+    };
+    let begin = Instant::now();
+    for n in 0.. {
+        hold(LONG + Duration::from_secs(n)).await?;
+        if !store.leases().contains(&first) {
+            break;
+        }
+        ensure(begin.elapsed() < SOON * 2, "it is kept for ever")?;
+        sleep(Duration::from_millis(300)).await;
+    }
+    Ok(())
+}
+
 pub(crate) async fn renewal_tells_of_the_end_of_its_session() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use conformance_tests::proxy::Proxy;
 use conformance_tests::task::{Task, acquire, soon, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::contract::{Release, Ticket};
+use lockkit_core::contract::{Mode, Release, Ticket};
 use lockkit_core::{
     ClientId, DistributedLock as _, Error, Guard, HolderId, LockClient, LockName, Outcome as Told,
 };
@@ -119,6 +119,24 @@ pub(crate) async fn release_waits_for_no_locked_row<D: Database>() -> Outcome {
     no_statement_failed(&server, &[]).await?;
     drop(store);
     only_rows_left(&server).await
+}
+
+/// Its lease has ended, and an application has the lock for as long as a transaction.
+pub(crate) async fn late_release_of_a_reader_waits_for_no_locked_row<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let store = builder(&server, "lease").connect().await?;
+    let holder = HolderId::new(ClientId::random(), 1);
+    let ttl = Duration::from_millis(500);
+    let ticket = Ticket::new(LockName::new("jobs")?, holder, ttl).with_mode(Mode::Read);
+    store.attempt(&ticket).await?;
+    sleep(ttl).await;
+    let pool = server.pool(1).await?;
+    let mut row = pool.begin().await?;
+    D::lock_row(&mut row, "jobs").await?;
+    let released = within(SOON, store.release(&ticket)).await??;
+    ensure(released == Release::NotHeld, "it held for longer")?;
+    row.rollback().await?;
+    Ok(())
 }
 
 pub(crate) async fn short_time_limits_of_the_server_cost_no_hold<D: Database>() -> Outcome {

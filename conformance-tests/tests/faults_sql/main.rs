@@ -92,6 +92,7 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(leases::extended_lease_lasts_its_whole_time::<D>)
         .test(limits::locked_row_delays_no_other::<D>)
         .test(limits::release_waits_for_no_locked_row::<D>)
+        .test(limits::late_release_of_a_reader_waits_for_no_locked_row::<D>)
         .test(limits::short_time_limits_of_the_server_cost_no_hold::<D>)
         .test(limits::leaves_a_server_that_takes_no_writes::<D>)
         .test(limits::follows_a_name_to_the_new_primary::<D>)

@@ -1,6 +1,7 @@
 //! Steps of several requests, each of which fails in each way: the outcome is that of the whole step, and
 //! nothing is left that keeps others out.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ enum Step {
     /// Of readers, as all that follow.
     Share,
     ShareBehindWriter,
+    /// The only one.
+    PermitBehindPermit,
     RenewShared,
     Unshare,
     BreakShared,
@@ -54,7 +57,11 @@ enum Step {
     AdoptShared,
 }
 
-const STEPS: [Step; 16] = [
+const PERMIT: Mode = Mode::Permit {
+    of: NonZeroU32::MIN,
+};
+
+const STEPS: [Step; 17] = [
     Step::Attempt,
     Step::AttemptAgain,
     Step::AttemptBehindReader,
@@ -66,6 +73,7 @@ const STEPS: [Step; 16] = [
     Step::Note,
     Step::Share,
     Step::ShareBehindWriter,
+    Step::PermitBehindPermit,
     Step::RenewShared,
     Step::Unshare,
     Step::BreakShared,
@@ -83,6 +91,7 @@ impl Step {
             | Self::Unshare
             | Self::BreakShared
             | Self::AdoptShared => Mode::Read,
+            Self::PermitBehindPermit => PERMIT,
             _ => Mode::Exclusive,
         }
     }
@@ -91,6 +100,7 @@ impl Step {
     const fn other(self) -> Option<Mode> {
         match self {
             Self::AttemptBehindReader | Self::AdoptShared => Some(Mode::Read),
+            Self::PermitBehindPermit => Some(PERMIT),
             Self::AttemptBehindWriter | Self::Withdraw | Self::ShareBehindWriter | Self::Adopt => {
                 Some(Mode::Exclusive)
             }
@@ -107,6 +117,7 @@ impl Step {
             | Self::AttemptBehindWriter
             | Self::Share
             | Self::ShareBehindWriter
+            | Self::PermitBehindPermit
             | Self::Adopt
             | Self::AdoptShared => true,
             Self::Withdraw
@@ -124,7 +135,10 @@ impl Step {
     const fn waits(self) -> bool {
         matches!(
             self,
-            Self::AttemptBehindReader | Self::AttemptBehindWriter | Self::ShareBehindWriter
+            Self::AttemptBehindReader
+                | Self::AttemptBehindWriter
+                | Self::ShareBehindWriter
+                | Self::PermitBehindPermit
         )
     }
 
@@ -138,9 +152,9 @@ impl Step {
 
     /// Pinned holds are exclusive and stay with their tickets.
     fn is_offered(self, way: &str) -> bool {
-        let shares =
-            [Some(self.mode()), self.other()].contains(&Some(Mode::Read)) || self == Self::Adopt;
-        way != "pin" || !shares
+        let mut modes = [Some(self.mode()), self.other()].into_iter().flatten();
+        let shares = modes.any(|mode| !mode.is_exclusive());
+        way != "pin" || !(shares || self == Self::Adopt)
     }
 }
 
@@ -216,7 +230,7 @@ impl Trial {
         // As a client does, which leaves it out where nothing can be there.
         let gone = match &told {
             Ok(_) => self.step.ends(),
-            Err(error) => self.step.grants() && error.outcome() == Told::Rejected,
+            Err(error) => self.step.grants() && error.outcome() != Told::Indeterminate,
         };
         if !gone {
             repeated(SOON, || store.release(&mine)).await?;
@@ -276,10 +290,15 @@ impl Trial {
         let expected = expected.map(|ticket| (ticket.holder.to_string(), note));
         let holders = state.iter().flat_map(|state| &state.holders);
         let found: Vec<_> = holders.map(|it| (it.id.clone(), it.note.clone())).collect();
-        // A release that fails may have given up the place.
         let waiters = state.as_ref().and_then(|state| state.waiters).unwrap_or(0);
+        let waits = match (done, self.step.grants()) {
+            (true, _) => waiters == u32::from(self.step.waits()),
+            (false, true) => waiters == 0,
+            // A release that fails may have given up the place.
+            (false, false) => true,
+        };
         ensure(
-            found.iter().eq(&expected) && (!done || waiters == u32::from(self.step.waits())),
+            found.iter().eq(&expected) && waits,
             format!("{told:?}, but {state:?}"),
         )
     }

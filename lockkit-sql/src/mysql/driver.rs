@@ -12,8 +12,8 @@ use crate::values::Syntax;
 pub(super) const ERRORS: Errors = Errors {
     backend: "mysql",
     classify,
-    // A deadlock, and a row that changed since the transaction's snapshot.
-    conflicts: &["1213", "1020"],
+    // A deadlock, a row that changed since the transaction's snapshot, and two requests that make one row.
+    conflicts: &["1213", "1020", "1062"],
     // An unknown statement, one that cannot be prepared, too many, and a table that has changed.
     unprepared: &["1243", "1295", "1461", "1615"],
 };
@@ -73,7 +73,7 @@ fn classify(code: &str, _message: &str) -> (Problem, Outcome) {
         1054 | 1109 | 1136 | 1146 | 1364 | 1366 | 1406 => (Problem::Schema, Outcome::Rejected),
         // Waits and conflicts, after which the statement is rolled back; the limit of a statement's
         // time, which MariaDB and MySQL number differently.
-        1205 | 1213 | 1020 | 1317 | 1637 | 1969 | 3024 | 3572 => {
+        1205 | 1213 | 1020 | 1062 | 1317 | 1637 | 1969 | 3024 | 3572 => {
             (Problem::Busy, Outcome::Unavailable)
         }
         // Too many connections, or too many of this user; no memory, no disk.

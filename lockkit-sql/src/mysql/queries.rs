@@ -39,6 +39,7 @@ const WORDS: Words = Words {
         include_str!("../sql/announce.sql")
     ),
     ask: "",
+    placed: "",
     notify: "NULL",
     hand_on: "",
 };

@@ -12,8 +12,8 @@ use crate::values::{Names, Syntax};
 pub(super) const ERRORS: Errors = Errors {
     backend: "postgres",
     classify,
-    // Under an isolation level above ours.
-    conflicts: &["40001", "40P01"],
+    // Under an isolation level above ours, and two requests that make one row: all unique keys are ours.
+    conflicts: &["40001", "40P01", "23505"],
     // No such statement, one of that name, and a table that has changed.
     unprepared: &["26000", "42P05", "0A000"],
 };
@@ -66,7 +66,7 @@ fn classify(code: &str, _message: &str) -> (Problem, Outcome) {
             (Problem::Schema, Outcome::Rejected)
         }
         // Lock and statement timeouts, conflicts of transactions: rolled back.
-        ("55P03" | "57014" | "40001" | "40P01" | "25P02", _) => {
+        ("55P03" | "57014" | "40001" | "40P01" | "23505" | "25P02", _) => {
             (Problem::Busy, Outcome::Unavailable)
         }
         // Too many connections, out of memory or disk.
@@ -102,6 +102,7 @@ mod tests {
             ("42P01", Problem::Schema, Outcome::Rejected),
             ("55P03", Problem::Busy, Outcome::Unavailable),
             ("40001", Problem::Busy, Outcome::Unavailable),
+            ("23505", Problem::Busy, Outcome::Unavailable),
             ("53300", Problem::Limit, Outcome::Unavailable),
             ("57P03", Problem::Connection, Outcome::Unavailable),
             ("57P01", Problem::Connection, Outcome::Indeterminate),

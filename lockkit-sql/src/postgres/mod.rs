@@ -20,7 +20,7 @@ use crate::backend::SqlStore;
 use crate::config::{Options, Wake};
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, rows, send, text};
-use crate::error::Result;
+use crate::error::{Result, perhaps};
 use crate::guarded::Stored;
 use crate::places::{self, Seen};
 use crate::pool::Pool;
@@ -117,9 +117,12 @@ impl Steps for Postgres {
             .number("window", window);
         let most = if ticket.enqueue { 1 } else { usize::MAX };
         let mut pauses = steps::pauses().take(most);
+        let mut asked = false;
         loop {
             let acquire = &self.queries.acquire;
-            let replies = self.pool.step("attempt", acquire, &values).await?;
+            let replies = self.pool.step("attempt", acquire, &values).await;
+            let replies = replies.map_err(|error| if asked { perhaps(error) } else { error })?;
+            asked = true;
             let row = rows(&replies).next();
             let row = row.ok_or_else(|| ERRORS.unreadable("attempt"))?;
             if let Some(token) = row.number(0).and_then(token) {

@@ -21,6 +21,8 @@ const ENDED: &str = include_str!("../sql/postgres/ended.sql");
 const ASKED: &str = include_str!("../sql/postgres/asked.sql");
 const FRONT: &str = include_str!("../sql/postgres/front.sql");
 const UNLESS: &str = "AND NOT EXISTS (SELECT 1 FROM taken)";
+const UNLESS_SHARED: &str = "AND NOT EXISTS (
+    SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder} AND h.token > 0)";
 
 const WAIT_IN: &str = include_str!("../sql/postgres/release_in.sql");
 
@@ -48,6 +50,7 @@ const WORDS: Words = Words {
     purge: include_str!("../sql/purge_shares.sql"),
     announce: "{ask}",
     ask: "{ask}",
+    placed: include_str!("../sql/postgres/placed.sql"),
     notify: "(SELECT CASE WHEN l.waiting_until > {now}
                   THEN pg_notify({channel}, encode({name}, 'hex'))::text END
               FROM {table} AS l WHERE l.name = {name}),
@@ -87,7 +90,10 @@ impl Queries {
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let constants = [
             ("{asked}", ASKED.replace("{unless}", UNLESS)),
-            ("{ask}", format!("{};", ASKED.replace("{unless}", ""))),
+            (
+                "{ask}",
+                format!("{};", ASKED.replace("{unless}", UNLESS_SHARED)),
+            ),
             ("{front_on_disk}", FRONT.replace("{unsynced}", "NULL")),
             ("{front}", FRONT.to_owned()),
             ("{unsynced}", UNSYNCED.to_owned()),

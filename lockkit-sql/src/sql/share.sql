@@ -1,7 +1,7 @@
 -- Takes a hold beside others, after lock.sql.
--- name, holder, ttl, room: how many may hold together; label; window: 0.
+-- name, holder, ttl, room: how many may hold together; label; window: how long a place lasts, or 0.
 -- token, until: of a new hold; fits: whether there may be one.
--- share_seen.sql follows.
+-- placed: what gives a ticket a place that must wait, where that is not a step of its own. share_seen.sql follows.
 --
 -- 1. Rows that do not count: their leases have ended, or the row of the name did not say that it is shared.
 DELETE FROM {holds} WHERE name = {mine} AND (expires_at <= {now} OR token >= 0 AND {void});
@@ -23,3 +23,4 @@ SET holder = '~', session = 0, label = NULL,
 WHERE name = {mine} AND EXISTS (
     SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder} AND h.token > 0);
 {ask}
+{placed}

@@ -26,6 +26,7 @@ const WORDS: Words = Words {
     purge: include_str!("../sql/purge_shares.sql"),
     announce: include_str!("../sql/announce.sql"),
     ask: "",
+    placed: "",
     notify: "NULL",
     hand_on: "",
 };
