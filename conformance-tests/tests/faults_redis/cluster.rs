@@ -16,6 +16,7 @@ use crate::world::{LONG, Turns, client_of, longest_of_most, store, usable_soon};
 
 /// The lease of the tests in which one must be renewed, and the quarantine.
 const TTL: Duration = Duration::from_secs(3);
+const SHORT: Duration = Duration::from_millis(500);
 const SOON: Duration = Duration::from_secs(5);
 const NAME: &str = "jobs/cluster";
 const WAYS: [&str; 3] = ["fifo", "resp2", "poll"];
@@ -121,9 +122,9 @@ async fn master_that_gets_a_slot_grants_its_own_locks() -> Outcome {
     let names = names_of_all(&cluster).await?;
     let (_, own) = &names[way_of_it[1]];
     cluster.begin_move(slot, way_of_it).await?;
-    let quarantine = Duration::from_millis(500);
-    let store = all(&cluster, "fifo").quarantine(Some(quarantine));
-    let client = client_of(store.connect().await?, LONG)?;
+    // It grants no longer lease than its quarantine.
+    let store = all(&cluster, "fifo").quarantine(Some(SHORT));
+    let client = client_of(store.connect().await?, SHORT)?;
     for name in [NAME, own] {
         let guard = within(SOON, client.lock(name)?.acquire()).await??;
         guard.release().await?;

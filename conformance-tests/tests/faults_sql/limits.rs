@@ -85,11 +85,12 @@ pub(crate) async fn locked_row_delays_no_other<D: Database>() -> Outcome {
     for foreign in foreign {
         foreign.soon().await??;
     }
-    // The row still names the hold that could not be released; the next one takes it over.
-    within(SOON, other.lock("held/7")?.acquire())
-        .await??
-        .release()
-        .await?;
+    // The rows still name the holds that could not be released; the next ones take them over.
+    for number in locked {
+        let next = other.lock(format!("held/{number}"))?;
+        let next = within(SOON, next.acquire()).await??;
+        next.release().await?;
+    }
     // A renewal of a reader has given up its row, and a release that waited for it has no client any more.
     let given_up = ["due to lock timeout", "ERROR 1160"];
     no_statement_failed(&*server, &given_up).await?;
