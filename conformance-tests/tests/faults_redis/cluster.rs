@@ -114,22 +114,29 @@ async fn hold_and_waiters_survive_a_slow_move_of_their_slot() -> Outcome {
     Ok(())
 }
 
-/// It is asked first for a lock that is on its way to it, and has been primary for long.
+/// It was promoted, and is asked first for a lock that is on its way to it.
 async fn master_that_gets_a_slot_grants_its_own_locks() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
     let (slot, from) = (cluster.slot_of(NAME).await?, cluster.master_of(NAME).await?);
-    let way_of_it = [from, (from + 1) % 3];
     let names = names_of_all(&cluster).await?;
-    let (_, own) = &names[way_of_it[1]];
-    cluster.begin_move(slot, way_of_it).await?;
+    let (former, own) = &names[(from + 1) % 3];
     // It grants no longer lease than its quarantine.
     let store = all(&cluster, "fifo").quarantine(Some(SHORT));
     let client = client_of(store.connect().await?, SHORT)?;
-    for name in [NAME, own] {
-        let guard = within(SOON, client.lock(name)?.acquire()).await??;
-        guard.release().await?;
-    }
-    cluster.end_move(slot, way_of_it).await
+    cluster.nodes()[*former].process().kill();
+    cluster.promoted(partner(*former)).await?;
+    // Until the other nodes and the client know the new master.
+    sleep(Duration::from_secs(2)).await;
+    let way_of_it = [from, partner(*former)];
+    cluster.begin_move(slot, way_of_it).await?;
+    // Where it is asked, it cannot make several keys yet.
+    let mut moving = acquire(&client.lock(NAME)?);
+    moving.waits_for(Duration::from_millis(300)).await?;
+    let guard = within(SOON, client.lock(own)?.acquire()).await??;
+    guard.release().await?;
+    cluster.end_move(slot, way_of_it).await?;
+    within(SOON, moving.soon()).await???.release().await?;
+    Ok(())
 }
 
 /// As while a cluster is made.
