@@ -14,7 +14,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0-255  of `run`: the exit code of CMD; 128 + N if signal N ended CMD or the wait
   64     an argument is wrong
-  69     the store cannot be reached, or it failed
+  69     the store cannot be reached, or it failed; the lock was lost before CMD was started
   70     internal error of lockkit
   71     error of the operating system, such as no process or pipe
   75     the lock was not acquired in time

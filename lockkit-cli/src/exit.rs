@@ -78,7 +78,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match error {
             Error::Timeout { .. } => Code::NOT_ACQUIRED,
-            // Before the program was started: what runs then is not lost.
+            // It was lost before the program was started: nothing ran without it.
             Error::Lost { .. } | Error::Backend(_) => Code::UNAVAILABLE,
             Error::Shutdown | Error::NoRuntime => Code::SOFTWARE,
             _ => Code::USAGE,

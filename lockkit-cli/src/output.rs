@@ -90,9 +90,12 @@ fn clean(word: &str) -> String {
     let (url, end) = word.split_at(end.len());
     // First up to the last `@`: a password may have any character.
     let login = url.rsplit_once('@');
-    let login = login.and_then(|(before, host)| Some((before.split_once(':')?.0, host)));
+    let login = login.and_then(|(before, host)| Some((before.split_once(':')?, host)));
     let (secret, place) = match login {
-        Some((scheme, host)) => (format!("{scheme}://***@"), host),
+        Some(((scheme, rest), host)) => {
+            let slashes = if rest.starts_with("//") { "//" } else { "" };
+            (format!("{scheme}:{slashes}***@"), host)
+        }
         None => (String::new(), url),
     };
     let (place, options) = match place.split_once('?') {

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
             "lockkit has a bug; the program was terminated",
         )
     })??;
-    if ran.interrupted && !ran.lost {
+    if ran.interrupted && ran.code != Code::LOST {
         signals::die_of_interrupt();
     }
     Ok(ran.code)

@@ -291,7 +291,7 @@ impl Shim {
     }
 
     /// From `SIGTERM` to `SIGKILL` when the lock is lost. The end of the program begins this long before the end of the
-    /// lease, but not before each renewal.
+    /// lease, of which it is so small a part that a renewal in time comes first.
     fn notice(&self) -> Duration {
         self.plan.kill_after.min(self.longest / 3)
     }

@@ -89,16 +89,18 @@ impl Cluster {
         &self.waiters
     }
 
-    /// Returns something of the map. Waits while it is read for the first time; fails if it could never be read.
+    /// Returns something of the map. Waits while it is read for the first time; fails if it could never be read, or if
+    /// it has none: this says what is lacking.
     async fn in_map<T>(
         &self,
         operation: &'static str,
+        lacking: &str,
         part: impl FnOnce(&Map) -> Option<T> + Send,
     ) -> Result<T> {
         let part = settled(&self.map, operation, part).await?;
         part.ok_or_else(|| {
             self.stale.notify_one();
-            let why = format!("no master serves its slot ({})", self.config.address);
+            let why = format!("{lacking} ({})", self.config.address);
             fault(operation, Outcome::Unavailable, why)
         })
     }
@@ -109,7 +111,8 @@ impl Cluster {
             let master = map.master_of(slot)?;
             Some((master.clone(), map.lowest_slot_of(master)))
         };
-        let (master, lowest) = self.in_map(operation, found).await?;
+        let lacking = "no master serves its slot";
+        let (master, lowest) = self.in_map(operation, lacking, found).await?;
         Ok(Route::to(self.link_to(master, lowest)))
     }
 
@@ -120,7 +123,8 @@ impl Cluster {
             // While a cluster is made.
             (!all.is_empty()).then_some(all)
         };
-        let all = self.in_map(operation, all).await?;
+        let lacking = "no master has a slot yet";
+        let all = self.in_map(operation, lacking, all).await?;
         let route = |(master, lowest)| Route::to(self.link_to(master, lowest));
         Ok(all.into_iter().map(route).collect())
     }

@@ -180,10 +180,11 @@ impl RedlockStore {
         if let Verdict::Granted(token) = verdict {
             return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
         }
+        // First, so that no attempt begins any more.
+        nodes.tickets.withdrawn(ticket);
         let left = nodes.left(asked, &votes);
         let something_left = !left.is_empty();
         if something_left {
-            nodes.tickets.withdrawn(ticket);
             nodes.withdraw(asked, &votes, left).await;
         }
         match verdict {

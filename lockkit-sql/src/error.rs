@@ -99,7 +99,10 @@ pub(crate) enum Phase {
 
 /// The error of a later request of a step, of which an earlier one may have had an effect.
 pub(crate) fn perhaps(error: BackendError) -> BackendError {
-    error.with_outcome(Outcome::Indeterminate)
+    match error.outcome() {
+        Outcome::Unavailable => error.with_outcome(Outcome::Indeterminate),
+        _ => error,
+    }
 }
 
 /// The errors of one database.

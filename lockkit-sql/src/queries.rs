@@ -34,6 +34,8 @@ pub struct Common {
 pub(crate) struct Shares {
     pub(crate) probe: Template,
     pub(crate) share: Template,
+    /// Whether that also gives a place to a ticket that must wait.
+    pub(crate) places_at_once: bool,
     /// What a ticket that shares would find.
     pub(crate) look: Template,
     pub(crate) unshare: Template,
@@ -78,7 +80,7 @@ pub(crate) struct Words {
     pub(crate) announce: &'static str,
     /// Shortens the lease of a holder whose session has ended, where waiting for it is not enough.
     pub(crate) ask: &'static str,
-    /// Gives a ticket a place that must wait, after `ask`.
+    /// Gives a place to a ticket that must wait, after `ask`.
     pub(crate) placed: &'static str,
     /// Notifies the waiters of the name.
     pub(crate) notify: &'static str,
@@ -230,6 +232,7 @@ impl Shares {
         let let_in = words.hand_on.replace("{front}", "{front_on_disk}");
         Self {
             probe: read(PROBE),
+            places_at_once: !words.placed.is_empty(),
             share: step(&[words.make_row, &wait, words.lock, share, seen], SHARE),
             look: read(&look),
             unshare: step(

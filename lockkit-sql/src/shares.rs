@@ -28,7 +28,8 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
     let share = &store.common().shares.share;
     let (rules, waiters) = (&store.common().rules, &store.common().waiters);
     let has_waited = places::has_waited(waiters, ticket);
-    if ticket.enqueue {
+    let places = ticket.enqueue && store.common().shares.places_at_once;
+    if places {
         places::may_have_place(waiters, ticket);
     }
     // Most looks of a waiter find nothing to do but to keep its place. One without a place may hold by now.
@@ -48,7 +49,9 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
             Attempt::Granted(Grant::new(token, ticket.ttl))
         }
         Some(Shared::Refused(seen)) => {
-            let (seen, held) = turns::place(store, ticket, seen).await?;
+            let placed = turns::place(store, ticket, seen).await;
+            let perhaps_placed = |error| if places { perhaps(error) } else { error };
+            let (seen, held) = placed.map_err(perhaps_placed)?;
             places::told_to_wait(waiters, ticket, Some(&seen));
             // Others may have made room before there was a place.
             let look = async || look(store, &values).await.map_err(perhaps);

@@ -169,7 +169,8 @@ pub(crate) async fn locked<S: Steps, T>(
     loop {
         let replies = store.pool().transact(operation, step, values).await;
         let replies = replies.map_err(|error| if asked { perhaps(error) } else { error })?;
-        asked = true;
+        // A place may have been given, of which the locked row does not tell yet.
+        asked = operation == "attempt";
         let row = rows(&replies).last();
         let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable(operation))?;
         if row.truth(column) {

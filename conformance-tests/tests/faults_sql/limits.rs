@@ -7,7 +7,7 @@ use std::time::Duration;
 use conformance_tests::proxy::Proxy;
 use conformance_tests::task::{Task, acquire, soon, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::contract::{Mode, Release, Ticket};
+use lockkit_core::contract::{Attempt, Mode, Release, Ticket};
 use lockkit_core::{
     ClientId, DistributedLock as _, Error, Guard, HolderId, LockClient, LockName, Outcome as Told,
 };
@@ -129,7 +129,9 @@ pub(crate) async fn late_release_of_a_reader_waits_for_no_locked_row<D: Database
     let holder = HolderId::new(ClientId::random(), 1);
     let ttl = Duration::from_millis(500);
     let ticket = Ticket::new(LockName::new("jobs")?, holder, ttl).with_mode(Mode::Read);
-    store.attempt(&ticket).await?;
+    let granted = store.attempt(&ticket).await?;
+    let reads = matches!(granted, Attempt::Granted(_));
+    ensure(reads, format!("{granted:?}"))?;
     sleep(ttl).await;
     let pool = server.pool(1).await?;
     let mut row = pool.begin().await?;

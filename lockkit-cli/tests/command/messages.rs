@@ -55,7 +55,7 @@ fn passwords_are_hidden_wherever_a_url_is() {
     let stage = Stage::new();
     for (argument, shown) in [
         ("redis://me:s3/cr@et@host/0' and a://b c@d", "redis://***@d"),
-        ("redis:me:s3cret@host/0", "redis://***@host/0"),
+        ("redis:me:s3cret@host/0", "redis:***@host/0"),
         ("file:/tmp?key=s3cret", "file:/tmp?***"),
         ("what? nothing", "what? nothing"),
     ] {

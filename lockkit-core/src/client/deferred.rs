@@ -42,7 +42,9 @@ impl Guard {
 impl DeferredRelease {
     /// The lock was released: the client forgets it, and sends nothing.
     pub fn done(mut self) {
-        self.owed = None;
+        if let Some((held, _unfinished)) = self.owed.take() {
+            held.shared.context.store.forget(held.hold.ticket.holder);
+        }
     }
 }
 

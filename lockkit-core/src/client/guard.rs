@@ -271,9 +271,10 @@ impl Guard {
         }
     }
 
-    /// Keeps the lock until its lease ends, without a guard.
+    /// Keeps the lock until its lease ends, without a guard; with a [shortest hold time](crate::Lock::with_min_hold)
+    /// until that has passed, too.
     ///
-    /// It is not renewed once the other guards of the hold are gone. Where the lease is a session's,
+    /// It is not renewed for longer once the other guards of the hold are gone. Where the lease is a session's,
     /// the client releases the lock at the time at which a lease of its own would have ended.
     pub fn leak(mut self) {
         if let Some(held) = self.held.take() {

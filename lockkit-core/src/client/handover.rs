@@ -94,7 +94,10 @@ impl Guard {
         let from = self.holder();
         let guard = try_acquire(shared, &key, options, Some(from)).await?;
         passing.left = None;
-        let guard = guard.ok_or_else(|| Error::superseded(self.name(), self.token()))?;
+        let Some(guard) = guard else {
+            context.store.forget(from);
+            return Err(Error::superseded(self.name(), self.token()));
+        };
         if let Some(claim) = claim {
             claim.held(&guard.held().hold);
         }

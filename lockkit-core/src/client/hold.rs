@@ -248,7 +248,8 @@ impl Hold {
             return Ok(GuardEnd::Shared);
         }
         if state.keeps(now) {
-            if !state.leaked && (state.needs_renewal() || !self.context.lease_keeps_hold()) {
+            let owes = !state.leaked || state.least.is_some_and(|least| now < least);
+            if owes && (state.needs_renewal() || !self.context.lease_keeps_hold()) {
                 state.unfinished = Some(self.context.pending.begin());
             }
             return Ok(GuardEnd::Kept);
@@ -261,7 +262,8 @@ impl Hold {
     /// `releases` its ticket. Also returns until when the client believed in it.
     ///
     /// # Errors
-    /// - [`Failure`] if the hold was lost before, has other guards, was leaked, or is to be kept and not released.
+    /// - [`Failure`] if the hold was lost before, has other guards, was leaked, or must be kept for longer and the caller
+    ///   `releases`.
     pub(crate) fn leave(&self, releases: bool) -> Result<(Ending, Moment), Failure> {
         let (mut state, now) = self.held(lock(&self.state))?;
         if state.guards > 1 {

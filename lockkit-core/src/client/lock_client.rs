@@ -205,7 +205,7 @@ impl LockClient {
 
     /// Closes the client: refuses new acquires and fails those that wait; after `grace` ends what is
     /// still held, with [`LossReason::Shutdown`]; releases everything and stops its tasks. The grace is
-    /// for what [`drain`](Self::drain) waits for, too, but not for holds that were leaked.
+    /// for what [`drain`](Self::drain) waits for, too.
     ///
     /// # Errors
     /// - [`Error::Backend`] if releases were not answered within one request timeout. Their leases

@@ -192,9 +192,16 @@ impl Queues {
         });
     }
 
-    /// Takes the first waiter out.
+    /// Takes the first waiter out. A queue without another one does not count any more: it is about to end.
     pub(crate) fn pop(&self, key: &Key) -> Option<Waiter> {
-        self.with(key, |queue| queue.waiters.pop_front()).flatten()
+        let pop = |queue: &mut Queue| {
+            let first = queue.waiters.pop_front();
+            if queue.waiters.is_empty() {
+                queue.leaving.get_or_insert_with(|| self.pending.begin());
+            }
+            first
+        };
+        self.with(key, pop).flatten()
     }
 
     /// Ends the queue if it has no waiter; returns what counted its withdrawal, or `Err` if it has one.
@@ -305,6 +312,7 @@ fn take(entries: &mut HashMap<LockName, Entry>, key: &Key) -> Option<Queue> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::lease::Lease;
 
     #[test]
     fn nothing_is_kept_of_names_that_are_not_used_any_more() {
@@ -338,5 +346,29 @@ mod tests {
         assert!(queues.enter(&mut key, true, |_| unreachable!("it attempts by itself")));
         queues.leave(&key, 1);
         assert!(queues.is_busy(&key.name));
+    }
+
+    #[test]
+    fn queue_that_has_served_its_last_waiter_is_not_busy() {
+        let queues = Queues::new(Pending::default());
+        let name = LockName::new("a").unwrap();
+        let mut key = Key::new(name, Mode::Exclusive, Duration::from_secs(1), None);
+        let options = HoldOptions {
+            lease: Lease::default(),
+            max_hold: None,
+            min_hold: None,
+            owner: None,
+        };
+        let waiter = |_: &Key| Waiter {
+            id: 1,
+            joined: Instant::now(),
+            deadline: None,
+            options,
+            reply: oneshot::channel().0,
+        };
+        assert!(queues.enter(&mut key, false, waiter));
+        assert!(queues.is_busy(&key.name));
+        assert!(queues.pop(&key).is_some());
+        assert!(!queues.is_busy(&key.name));
     }
 }

@@ -21,8 +21,8 @@ use super::ticket::{Attempt, Grant, Release, Renewal, Ticket};
 /// # Behavior
 /// - Every step is idempotent by ticket: the client repeats any of them after a lost reply.
 /// - Every future may be dropped at any await; the request may then still be carried out.
-/// - Attempts, watches and releases of one ticket never overlap. A renewal or a note may be under way beside any of
-///   them.
+/// - Attempts, adoptions and releases of one ticket never overlap. A renewal, a note, or a watch that is being opened
+///   may be under way beside any of them.
 /// - The client calls `release` for every attempted ticket, until it returns `Ok` or the lease must
 ///   have ended, or else `forget`, and never uses the ticket afterwards. It leaves that out where every answer was
 ///   [`Rejected`](crate::Outcome::Rejected) or, for a ticket that does not enqueue,

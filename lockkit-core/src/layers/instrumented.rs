@@ -41,7 +41,8 @@ const WAKES: &str = "lockkit_store_wakes_total";
 /// | `outcome` | `granted`, `held`, `renewed`, `session_ended`, `released`, `not_held`, `ok`; for an error `rejected`, `unavailable`, `indeterminate`; `cancelled` if the caller dropped the call, as the client does at its time limit. A batch shows the first outcome in it that is not `renewed` |
 /// | `wake` | `retry`, `granted`, `lost`, or the outcome of an error |
 ///
-/// The labels of metrics are those fields. None depends on names of locks, so the number of series is bounded.
+/// Labels of metrics have the values of the fields of the same name. There is none for `name` or `holder`, so that the
+/// number of series is bounded.
 ///
 /// | metric | kind | labels | counts |
 /// |---|---|---|---|

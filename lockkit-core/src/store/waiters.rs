@@ -9,7 +9,7 @@
 //!    of wake-ups opens, because some may have been missed, and [`with`](Waiters::with) for news of one
 //!    ticket: [`Entry::granted`], [`Entry::lost`];
 //! 5. [`forget`](Waiters::forget) before it writes a release, to learn whether a late attempt of the
-//!    ticket can still reach the server.
+//!    ticket can still reach the server, and where the client [forgets](crate::contract::DistributedLock::forget) it.
 //!
 //! There is no I/O here and no clock. One mutex guards everything, and no value of `T` is dropped under it
 //! by these functions.

@@ -64,10 +64,16 @@ async fn hold_that_lasts_longer_is_released_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaked_guard_keeps_the_lock_as_long() {
+async fn leaked_guard_keeps_the_lock_for_its_shortest_hold_time() {
     let stage = stage(MemoryStore::builder());
     let lock = stage.lock(Lease::fixed(9 * S), 50 * S);
+    let fail = Rule::new(Fault::Fail(Outcome::Unavailable)).on(Operation::Renew);
+    stage.faults.inject(fail);
     lock.acquire().await.unwrap().leak();
+    let drained = timeout(2 * S, stage.client.drain()).await;
+    assert!(drained.is_err(), "the store does not know it yet");
+    stage.faults.heal();
+    timeout(S, stage.client.drain()).await.unwrap();
     near(stage.freed().await, 50 * S);
 }
 
@@ -157,8 +163,8 @@ async fn drain_waits_for_no_hold_that_ends_by_itself() {
     leaked.acquire().await.unwrap().leak();
     timeout(S, stage.client.drain()).await.unwrap();
     let sessions = self::stage(MemoryStore::builder().sessions(10 * S));
-    let lock = sessions.lock(Lease::renewed(10 * S), S);
-    lock.acquire().await.unwrap().leak();
+    let leaked = sessions.client.lock("leaked").unwrap();
+    leaked.acquire().await.unwrap().leak();
     timeout(S, sessions.client.drain()).await.unwrap();
 }
 

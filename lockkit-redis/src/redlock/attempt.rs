@@ -95,21 +95,9 @@ impl Nodes {
     pub(crate) async fn withdraw(&self, asked: &Asked, votes: &Votes, left: Vec<usize>) {
         let holds = |at: &usize| matches!(votes.of(*at), Some(Vote::Own(_)));
         let (here, perhaps): (Vec<_>, Vec<_>) = left.into_iter().partition(holds);
-        let perhaps = perhaps.into_iter().map(|at| {
-            let (asked, patience) = (asked.clone(), self.patience);
-            let release = self.release(at, &asked);
-            async move {
-                // Most of these replies say that the ticket has nothing there. A try may be the last act of a process.
-                if asked.ticket.enqueue {
-                    asked.sent.replied(at, patience).await;
-                }
-                if asked.sent.at(at).may_hold() {
-                    let _ = release.await;
-                }
-            }
-        });
+        let perhaps = perhaps.into_iter().map(|at| self.release(at, asked));
         let mut perhaps = Box::pin(join_all(perhaps));
-        // Written now. Detached: each ends with its connection at the latest.
+        // Written now: the process may end. Detached: each ends with its connection at the latest.
         if perhaps.as_mut().now_or_never().is_none() {
             drop(self.runtime.spawn(perhaps));
         }

@@ -122,7 +122,7 @@ impl Steps for Postgres {
             let acquire = &self.queries.acquire;
             let replies = self.pool.step("attempt", acquire, &values).await;
             let replies = replies.map_err(|error| if asked { perhaps(error) } else { error })?;
-            asked = true;
+            asked = window > 0;
             let row = rows(&replies).next();
             let row = row.ok_or_else(|| ERRORS.unreadable("attempt"))?;
             if let Some(token) = row.number(0).and_then(token) {

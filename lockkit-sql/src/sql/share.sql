@@ -1,7 +1,7 @@
 -- Takes a hold beside others, after lock.sql.
 -- name, holder, ttl, room: how many may hold together; label; window: how long a place lasts, or 0.
 -- token, until: of a new hold; fits: whether there may be one.
--- placed: what gives a ticket a place that must wait, where that is not a step of its own. share_seen.sql follows.
+-- placed: what gives a place to a ticket that must wait, where that is not a step of its own. share_seen.sql follows.
 --
 -- 1. Rows that do not count: their leases have ended, or the row of the name did not say that it is shared.
 DELETE FROM {holds} WHERE name = {mine} AND (expires_at <= {now} OR token >= 0 AND {void});

@@ -1,6 +1,6 @@
 -- What became of a ticket that shares. Waits for no lock.
--- name, holder, room; window: how long a place lasts, or 0. refused: whether it may not hold, also without a lock on the row; mine: the name if the row was
--- locked before, else null.
+-- name, holder, room; window: how long a place lasts, or 0. refused: whether it may not hold, also without a lock on the
+-- row; mine: the name if the row was locked before, else null.
 -- Returns the token or null; then whether the ticket was refused, and not only the row locked; how long until the
 -- first of those who hold or wait may end; the rest of the ticket's place, if the row of the name tells of it for long
 -- enough; how many are before it; the token of the row and its age; the end of the place.
