@@ -97,12 +97,10 @@ pub(crate) enum Phase {
     Asking,
 }
 
-/// The error of a later request of a step, of which an earlier one may have had an effect.
+/// The error of a later request of a step, of which an earlier one may have had an effect. One that is refused for good
+/// is refused again, by the first request of the next step.
 pub(crate) fn perhaps(error: BackendError) -> BackendError {
-    match error.outcome() {
-        Outcome::Unavailable => error.with_outcome(Outcome::Indeterminate),
-        _ => error,
-    }
+    error.with_outcome(Outcome::Indeterminate)
 }
 
 /// The errors of one database.
