@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use crate::config::Options;
 use crate::dialect::{Counts, Dialect, Steps};
 use crate::driver::{Driver as _, Source};
-use crate::error::{Errors, Problem, Result, perhaps};
+use crate::error::{Errors, Problem, Result, after};
 use crate::session::Session;
 use crate::shares;
 use crate::steps;
@@ -203,7 +203,10 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
             }
             withdrawal.place(&*dialect, &ticket).await?;
             let released = shares::release(&*dialect, &ticket).await?;
-            withdrawal.late(&dialect, &ticket).await.map_err(perhaps)?;
+            withdrawal
+                .late(&dialect, &ticket)
+                .await
+                .map_err(after(true))?;
             Ok(released)
         };
         self.run("release", release).await

@@ -97,10 +97,13 @@ pub(crate) enum Phase {
     Asking,
 }
 
-/// The error of a later request of a step, of which an earlier one may have had an effect. One that is refused for good
-/// is refused again, by the first request of the next step.
-pub(crate) fn perhaps(error: BackendError) -> BackendError {
-    error.with_outcome(Outcome::Indeterminate)
+/// The error of a request of a step, of which an `earlier` one may have had an effect. One that is refused for good is
+/// refused again, by the first request of the next step.
+pub(crate) fn after(earlier: bool) -> impl FnOnce(BackendError) -> BackendError {
+    move |error| match earlier {
+        true => error.with_outcome(Outcome::Indeterminate),
+        false => error,
+    }
 }
 
 /// The errors of one database.

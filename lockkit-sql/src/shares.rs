@@ -11,7 +11,7 @@ use lockkit_core::{FencingToken, HolderId, Waiting};
 
 use crate::dialect::Steps;
 use crate::driver::{Columns, Driver as _, rows};
-use crate::error::{Result, perhaps};
+use crate::error::{Result, after};
 use crate::places::{self, Seen};
 use crate::turns::{self, locked};
 use crate::values::{Values, token};
@@ -50,11 +50,10 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
         }
         Some(Shared::Refused(seen)) => {
             let placed = turns::place(store, ticket, seen).await;
-            let perhaps_placed = |error| if places { perhaps(error) } else { error };
-            let (seen, held) = placed.map_err(perhaps_placed)?;
+            let (seen, held) = placed.map_err(after(places))?;
             places::told_to_wait(waiters, ticket, Some(&seen));
             // Others may have made room before there was a place.
-            let look = async || look(store, &values).await.map_err(perhaps);
+            let look = async || look(store, &values).await.map_err(after(true));
             let refused = held || look().await?.is_some();
             // A release under way may not see a new place, and tells only those whose places it sees.
             match refused {

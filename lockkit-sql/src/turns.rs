@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Driver as _, rows};
-use crate::error::{Result, perhaps};
+use crate::error::{Result, after};
 use crate::places::{self, Known, Seen};
 use crate::steps::pauses;
 use crate::template::Template;
@@ -168,7 +168,7 @@ pub(crate) async fn locked<S: Steps, T>(
     let mut asked = false;
     loop {
         let replies = store.pool().transact(operation, step, values).await;
-        let replies = replies.map_err(|error| if asked { perhaps(error) } else { error })?;
+        let replies = replies.map_err(after(asked))?;
         // A place may have been given, of which the locked row does not tell yet.
         asked = operation == "attempt";
         let row = rows(&replies).last();

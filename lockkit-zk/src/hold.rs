@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockkit_core::Outcome;
 use lockkit_core::contract::{Release, Renewal, Ticket};
-use lockkit_core::{BackendError, Outcome};
 use tokio::time::sleep;
 use zookeeper_client::Error;
 
@@ -163,8 +163,8 @@ impl Shared {
                 let session = session.upgrade().filter(|session| !session.has_ended());
                 let Some(session) = session else { return };
                 let deleted = delete_found("release", &session, &lock_path, &prefix).await;
-                let refused = |error: &BackendError| error.outcome() == Outcome::Rejected;
-                if deleted.is_ok() || deleted.is_err_and(|error| refused(&error)) {
+                // What was refused is refused again.
+                if !deleted.is_err_and(|error| error.outcome() != Outcome::Rejected) {
                     return;
                 }
             }

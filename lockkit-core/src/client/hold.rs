@@ -248,7 +248,7 @@ impl Hold {
             return Ok(GuardEnd::Shared);
         }
         if state.keeps(now) {
-            let owes = !state.leaked || state.least.is_some_and(|least| now < least);
+            let owes = !state.leaked || state.shortest(now).is_some();
             if owes && (state.needs_renewal() || !self.context.lease_keeps_hold()) {
                 state.unfinished = Some(self.context.pending.begin());
             }
@@ -269,7 +269,7 @@ impl Hold {
         if state.guards > 1 {
             return Err(self.refused("has other guards: release them first"));
         }
-        if state.leaked || releases && state.least.is_some_and(|least| now < least) {
+        if state.leaked || releases && state.shortest(now).is_some() {
             return Err(self.refused(KEPT));
         }
         state.guards = 0;

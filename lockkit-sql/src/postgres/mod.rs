@@ -20,7 +20,7 @@ use crate::backend::SqlStore;
 use crate::config::{Options, Wake};
 use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, rows, send, text};
-use crate::error::{Result, perhaps};
+use crate::error::{Result, after};
 use crate::guarded::Stored;
 use crate::places::{self, Seen};
 use crate::pool::Pool;
@@ -121,7 +121,7 @@ impl Steps for Postgres {
         loop {
             let acquire = &self.queries.acquire;
             let replies = self.pool.step("attempt", acquire, &values).await;
-            let replies = replies.map_err(|error| if asked { perhaps(error) } else { error })?;
+            let replies = replies.map_err(after(asked))?;
             asked = window > 0;
             let row = rows(&replies).next();
             let row = row.ok_or_else(|| ERRORS.unreadable("attempt"))?;

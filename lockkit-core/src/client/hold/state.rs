@@ -126,9 +126,14 @@ impl State {
         self.phase == Phase::Held && (renewed || self.deadline < self.promised)
     }
 
+    /// The end of the shortest hold time, if it has not passed.
+    pub(super) fn shortest(&self, now: Moment) -> Option<Moment> {
+        self.least.filter(|least| now < *least)
+    }
+
     /// What the end of the last guard means: whether the client keeps the lock for some time more.
     pub(super) fn keeps(&mut self, now: Moment) -> bool {
-        let mut until = self.least.filter(|least| now < *least);
+        let mut until = self.shortest(now);
         if self.leaked {
             until = until.max(Some(self.promised));
         }
