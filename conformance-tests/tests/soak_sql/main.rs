@@ -180,7 +180,11 @@ mod soak {
         let end = Instant::now() + length;
         // In a short time, chance may meet no holder at the moment that counts.
         let last = end + PATIENCE;
-        while Instant::now() < end || lock_told().fenced() == 0 && Instant::now() < last {
+        let seen_all = || {
+            let told = lock_told();
+            told.fenced() > 0 && told.stale > 0
+        };
+        while Instant::now() < end || !seen_all() && Instant::now() < last {
             sleep(Duration::from_millis(fastrand::u64(100..500))).await;
             if fastrand::bool() {
                 let stale = freeze_holder(&lock, &workers).await?;
