@@ -35,10 +35,7 @@ impl Shared {
                     self.lose(ticket.holder, &at.key, reason);
                 }
                 Ok(tried) => return self.read_attempt(&at, &tried),
-                Err(Failed::LeaseGone) => {
-                    at.session.end();
-                    self.session_ended(at.session.id());
-                }
+                Err(Failed::LeaseGone) => self.session_ended(&at.session),
                 Err(Failed::Other(error)) => return Err(error),
             }
         }
@@ -85,7 +82,11 @@ impl Shared {
         let mut tried = tried.ok_or_else(unreadable)?;
         if at.created.is_none() && !tried.holds && !ticket.enqueue && tried.created.is_some() {
             // The key of a permit. A try leaves nothing behind.
-            self.remove(at).await?;
+            self.delete("attempt", at).await.map_err(|failed| {
+                // A late deletion would end a hold of this key.
+                self.lose(ticket.holder, &at.key, LossReason::Superseded);
+                failed.or_indeterminate()
+            })?;
             tried.created = None;
         }
         self.tried(at, ticket.holder, &mut tried);
@@ -96,18 +97,6 @@ impl Shared {
             reads.keep((token, found));
         }
         Ok(tried)
-    }
-
-    /// Deletes the key of a try that does not hold.
-    async fn remove(&self, at: &Contender) -> Result<(), Failed> {
-        match self.link.txn("attempt", &queue::leave(at)).await {
-            Ok(_) => Ok(()),
-            Err(Failed::Other(error)) => {
-                // It may be left, whatever the answer was.
-                Err(Failed::Other(error.with_outcome(Outcome::Indeterminate)))
-            }
-            Err(gone) => Err(gone),
-        }
     }
 
     /// Whether a key that blocked the ticket's still exists. The whole check follows if not.

@@ -16,7 +16,6 @@ use tokio::task::AbortHandle;
 use crate::config::EtcdStoreBuilder;
 use crate::error::{BACKEND, Result, fault};
 use crate::shared::Shared;
-use crate::watch::EtcdWatch;
 
 /// Keeps locks in an etcd cluster.
 ///
@@ -141,7 +140,7 @@ impl DistributedLock for EtcdStore {
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>> {
-        let watch = EtcdWatch::open(self.shared(), ticket).ok_or_else(|| {
+        let watch = self.shared().watch(ticket).ok_or_else(|| {
             let why = "the ticket was not attempted, or was released";
             fault("watch", Outcome::Rejected, why)
         })?;

@@ -12,14 +12,13 @@ pub(crate) type Result<T, E = BackendError> = std::result::Result<T, E>;
 pub(crate) const BACKEND: &str = "etcd";
 
 /// Texts of the server for requests that it did not execute, in a state that passes.
-const PASSING: [&str; 7] = [
+const PASSING: [&str; 6] = [
     "no leader",
     "not capable",
     "too many requests",
     "learner",
     "unhealthy cluster",
-    "revision in header is old",
-    "auth: revision",
+    "revision of auth store is old",
 ];
 
 #[derive(Clone, Debug)]
@@ -63,6 +62,14 @@ pub(crate) fn unreadable(operation: &'static str) -> BackendError {
 }
 
 impl Failed {
+    /// The error where a request before it has had an effect, unless that ended with the lease.
+    pub(crate) fn or_indeterminate(self) -> Self {
+        match self {
+            Self::LeaseGone => self,
+            Self::Other(error) => Self::Other(error.with_outcome(Outcome::Indeterminate)),
+        }
+    }
+
     /// The error for a request without a lease.
     pub(crate) fn into_error(self, operation: &'static str) -> BackendError {
         match self {
@@ -119,10 +126,11 @@ fn judge_status(status: &Status, unknown: Verdict) -> Verdict {
         };
     }
     if PASSING.iter().any(|text| said(text)) {
-        let stale_token = said("auth");
+        // The user needs a new token, or the server does not vote yet and serves nobody.
+        let again = said("auth store") || said("learner");
         return Verdict {
-            reconnect: stale_token || said("leader"),
-            again: stale_token,
+            reconnect: again || said("leader"),
+            again,
             ..unavailable
         };
     }
@@ -197,12 +205,26 @@ mod tests {
         for (code, text) in [
             (Code::Unavailable, "etcdserver: no leader"),
             (Code::ResourceExhausted, "etcdserver: too many requests"),
-            (
-                Code::InvalidArgument,
-                "etcdserver: revision of auth store is old: auth: revision in header is old",
-            ),
         ] {
             assert_eq!(server(code, text).outcome, Outcome::Unavailable, "{text}");
+        }
+    }
+
+    #[test]
+    fn another_connection_is_tried_at_once_after_a_refusal_that_is_due_to_this_one() {
+        for (code, text) in [
+            (
+                Code::InvalidArgument,
+                "etcdserver: revision of auth store is old",
+            ),
+            (
+                Code::Unavailable,
+                "etcdserver: rpc not supported for learner",
+            ),
+        ] {
+            let verdict = server(code, text);
+            assert_eq!(verdict.outcome, Outcome::Unavailable, "{text}");
+            assert!(verdict.reconnect && verdict.again, "{text}");
         }
     }
 

@@ -80,6 +80,8 @@ impl Shared {
             let (mut wanted, mut ended) = (Vec::new(), Vec::new());
             tokio::select! {
                 response = stream.message() => match response {
+                    // This watch is not named. The stream keeps the token of its user, which has ended.
+                    Ok(Some(response)) if response.created() && response.canceled() => return,
                     Ok(Some(response)) => self.take_response(&response),
                     // The server has closed it, or the connection has failed.
                     _ => return,

@@ -72,7 +72,7 @@ impl Shared {
                 .with(ticket.holder, |entry| entry.data.unanswered += 1);
             let held = match Writes::of(ticket) {
                 Some(writes) => self.commit(&at, writes).await,
-                None => self.delete(&at).await,
+                None => self.delete("release", &at).await,
             };
             if held.map_err(|failed| failed.into_error("release"))? {
                 released = Release::Released;
@@ -85,7 +85,7 @@ impl Shared {
     /// Deletes the key of a ticket, in the transaction that does its work if it holds. Returns whether it did.
     async fn commit(&self, at: &Contender, writes: &Writes) -> Result<bool, Failed> {
         let Some(created) = at.created.filter(|_| at.held) else {
-            return self.delete(at).await.map(|_| false);
+            return self.delete("release", at).await.map(|_| false);
         };
         let txn = queue::commit(&at.key, created, writes.request.clone());
         let answer = match self.link.txn("commit", &txn).await {
@@ -101,21 +101,22 @@ impl Shared {
         Ok(answer.succeeded())
     }
 
-    /// Deletes the key of a ticket. Returns whether it was a hold.
-    async fn delete(&self, at: &Contender) -> Result<bool, Failed> {
-        let Some(created) = at.created.filter(|_| at.held) else {
-            let answer = self.link.txn("release", &queue::leave(at)).await?;
-            return Ok(queue::had_held(at, &answer));
-        };
-        // A key that held once holds until it is deleted. A transaction would be refused by a full server.
+    /// Deletes the key of a ticket. Returns whether it was a hold that the client knows of.
+    pub(crate) async fn delete(
+        &self,
+        operation: &'static str,
+        at: &Contender,
+    ) -> Result<bool, Failed> {
+        // A transaction would be refused by a full server.
         let limit = self.link.request_timeout();
-        let deleted = self.link.ask("release", limit, |client| {
+        let deleted = self.link.ask(operation, limit, |client| {
             let options = Some(DeleteOptions::new().with_prev_key());
             let key = at.key.as_bytes().to_vec();
             async move { client.kv_client().delete(key, options).await }
         });
         let deleted = deleted.await?;
         let former = deleted.prev_kvs().first();
-        Ok(former.is_some_and(|kv| kv.create_revision() == created))
+        // A key that held once holds until it is deleted.
+        Ok(at.held && former.is_some_and(|kv| Some(kv.create_revision()) == at.created))
     }
 }

@@ -89,8 +89,7 @@ impl KeepAlive {
                     Ok(())
                 }
                 Err(Failed::LeaseGone) => {
-                    self.lease.end();
-                    self.shared.session_ended(self.lease.id());
+                    self.shared.session_ended(&self.lease);
                     Ok(())
                 }
                 Err(Failed::Other(error)) => {

@@ -21,7 +21,6 @@ mod sessions;
 mod shared;
 mod tickets;
 mod url;
-mod watch;
 mod watches;
 mod work;
 

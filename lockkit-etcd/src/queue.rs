@@ -135,13 +135,6 @@ pub(crate) fn try_once(at: &Contender, ticket: &Ticket) -> Txn {
         .or_else([own(&at.key), first(at)])
 }
 
-/// Deletes the key of a waiter, and reads whether it held.
-pub(crate) fn leave(at: &Contender) -> Txn {
-    Txn::new()
-        .when([Compare::create_revision(&*at.key, CompareOp::Greater, 0)])
-        .and_then([first(at), TxnOp::delete(&*at.key, None)])
-}
-
 /// Gives the key another value if it is the one that was created at a revision.
 pub(crate) fn write(at: &Contender, created: i64, value: String) -> Txn {
     let options = PutOptions::new().with_lease(at.session.id());
@@ -227,11 +220,6 @@ pub(crate) fn tried(at: &Contender, revision: i64, results: &[TxnOpResponse]) ->
         }
         _ => None,
     }
-}
-
-/// Reads the answer to [`leave`]: whether the key existed and held.
-pub(crate) fn had_held(at: &Contender, answer: &TxnResponse) -> bool {
-    answer.succeeded() && held(at, at.created, answer.op_responses().first())
 }
 
 /// Whether a key holds, by a read of the [`first`] ones. If its revision is not known, those of others count

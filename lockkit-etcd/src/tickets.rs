@@ -1,21 +1,27 @@
 //! The tickets of a store: what is known of them, and their wake-ups.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkit_core::contract::{Renewal, Ticket};
 use lockkit_core::store::waiters::{Entry, TicketWatch};
 use lockkit_core::store::{Backoff, lock};
 use lockkit_core::{FencingToken, HolderId, LossReason, Outcome};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::error::{Result, fault};
 use crate::keys::contender;
 use crate::link::PAUSES;
 use crate::position::{News, Position, Read};
 use crate::queue::{Contender, Key, Listing, Tried, look};
-use crate::session::Session;
+use crate::session::{Lease, Session};
 use crate::shared::Shared;
 use crate::watches::KeyWatches;
+
+/// How long the server is asked why a key is gone: two requests. Then the loss is reported without it.
+const ASK_WHY: Duration = Duration::from_millis(200);
+/// The longest time between the end of the keys of a lease and that of the lease.
+const KEYS_BEFORE_LEASE: Duration = Duration::from_millis(20);
 
 impl Shared {
     /// The contender of a ticket whose session is alive.
@@ -84,11 +90,11 @@ impl Shared {
 
     /// Forgets a ticket for good, after the answer to its release.
     pub(crate) fn released(&self, holder: HolderId) {
-        self.tickets.with(holder, |entry| {
-            entry.data.unanswered = entry.data.unanswered.saturating_sub(1);
-            entry.data.unwatch(holder, &mut lock(&self.watches));
-        });
-        drop(self.tickets.forget(holder));
+        if let Some(mut forgotten) = self.tickets.forget(holder) {
+            let position = &mut forgotten.data;
+            position.unanswered = position.unanswered.saturating_sub(1);
+            position.unwatch(holder, &mut lock(&self.watches));
+        }
         lock(&self.tombstones).insert(holder);
     }
 
@@ -121,11 +127,12 @@ impl Shared {
         });
     }
 
-    /// A session has ended, and all its keys with it.
-    pub(crate) fn session_ended(&self, lease: i64) {
+    /// The server says that a session has ended, and all its keys with it.
+    pub(crate) fn session_ended(&self, lease: &Lease) {
+        lease.end();
         self.tickets.for_each(|_, entry| {
             let at = entry.data.contender.as_ref();
-            if at.is_some_and(|at| at.session.id() == lease) {
+            if at.is_some_and(|at| at.session.id() == lease.id()) {
                 lose(entry, LossReason::SessionEnded);
             }
         });
@@ -158,15 +165,6 @@ impl Shared {
         Some(watch)
     }
 
-    /// The wake-ups of a ticket are closed. Its keys stay watched if others are open.
-    pub(crate) fn unwatch(self: &Arc<Self>, holder: HolderId, watch: TicketWatch<Position>) {
-        self.tickets.with(holder, |entry| {
-            entry.data.unwatch(holder, &mut lock(&self.watches));
-        });
-        drop(watch);
-        self.update(holder, |_| {});
-    }
-
     /// Changes what is known of the watches, then of the tickets that it returns.
     pub(crate) fn report(self: &Arc<Self>, change: impl FnOnce(&mut KeyWatches) -> Vec<HolderId>) {
         let holders = change(&mut lock(&self.watches));
@@ -177,7 +175,7 @@ impl Shared {
 
     /// Changes what is known of a ticket, and then does what follows from that.
     fn update(self: &Arc<Self>, holder: HolderId, change: impl FnOnce(&mut Entry<Position>)) {
-        let mut read = None;
+        let (mut read, mut gone) = (None, None);
         let wanted = self.tickets.with(holder, |entry| {
             change(entry);
             if !entry.is_watched() || entry.data.lost.is_some() {
@@ -186,7 +184,10 @@ impl Shared {
             let mut watches = lock(&self.watches);
             match entry.data.update(holder, &mut watches) {
                 Some(News::Turn) => self.grant(entry),
-                Some(News::Gone) => lose(entry, LossReason::Superseded),
+                Some(News::Gone) => {
+                    entry.data.lost = Some(LossReason::Superseded);
+                    gone = entry.data.contender.clone();
+                }
                 Some(News::Unknown(wanted)) => read = Some(wanted),
                 None => {}
             }
@@ -199,6 +200,39 @@ impl Shared {
             // Detached: it ends with the watch of its ticket.
             drop(self.runtime.spawn(Arc::clone(self).read(read)));
         }
+        if let Some(at) = gone {
+            // Detached: it ends by itself, soon.
+            drop(self.runtime.spawn(Arc::clone(self).report_loss(holder, at)));
+        }
+    }
+
+    /// Reports that the key of a ticket is gone: that alone, or the whole session.
+    async fn report_loss(self: Arc<Self>, holder: HolderId, at: Contender) {
+        let asked = async {
+            // A server deletes the keys of a lease before the lease itself.
+            for pause in [KEYS_BEFORE_LEASE, Duration::ZERO] {
+                // With a shorter limit, a slow answer would close the connection, which may be well.
+                let remaining = self.link.remaining("watch", at.session.id()).await;
+                if matches!(remaining, Ok(None)) {
+                    return self.session_ended(&at.session);
+                }
+                sleep(pause).await;
+            }
+        };
+        // No answer in time means that nothing is known.
+        drop(timeout(ASK_WHY, asked).await);
+        let reason = match at.session.is_alive() {
+            true => LossReason::Superseded,
+            false => LossReason::SessionEnded,
+        };
+        self.tickets.with(holder, |entry| {
+            let own = entry.data.contender.as_ref();
+            // A ticket that has got another key meanwhile has not lost that one.
+            if own.is_some_and(|own| own.key == at.key) {
+                entry.data.lost = Some(reason);
+                entry.lost(reason);
+            }
+        });
     }
 
     /// Reads the keys before that of a waiter. The state of one server is enough, if it is recent: no key is

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use conformance_tests::servers::{EtcdCluster, EtcdCommand};
+use conformance_tests::task::{acquire, hand_over, within};
 use conformance_tests::{Outcome, ensure};
 use etcd_client::Permission;
 use lockkit_core::{Error, Outcome as Effect};
 use lockkit_etcd::Names;
 use tokio::time::sleep;
 
-use crate::world::{LONG, builder, client_of};
+use crate::world::{LONG, SOON, builder, client_of, proxy};
 
 const PASSWORD: &str = "s3cret-of-the-test";
 
@@ -86,6 +87,32 @@ pub(crate) async fn renews_expired_token() -> Outcome {
     sleep(Duration::from_secs(4)).await;
     lock.acquire().await?.release().await?;
     Ok(())
+}
+
+/// The stream of the watches keeps the token with which it was opened.
+pub(crate) async fn waiter_is_woken_after_the_token_has_expired() -> Outcome {
+    let command = EtcdCommand::system().options(["--auth-token-ttl", "1"]);
+    let cluster = EtcdCluster::start(&command, 1).await?;
+    guarded(&cluster).await?;
+    let proxy = proxy(&cluster).await?;
+    let of_app = |port| builder(&[port]).user("app", PASSWORD);
+    let waiting = of_app(proxy.addr().port()).connect().await?;
+    let waiting = client_of(&waiting, LONG)?;
+    let other = of_app(cluster.ports()[0]).connect().await?;
+    let other = client_of(&other, LONG)?;
+    for name in ["first", "second"] {
+        let guard = other.lock(name)?.acquire().await?;
+        let mut waiter = acquire(&waiting.lock(name)?);
+        waiter.waits_for(Duration::from_millis(300)).await?;
+        within(SOON, hand_over(guard, waiter))
+            .await??
+            .release()
+            .await?;
+        sleep(Duration::from_secs(4)).await;
+    }
+    // It was no reason to give up a connection that is well.
+    let made = proxy.counts().connections;
+    ensure(made == 1, format!("{made} connections"))
 }
 
 /// Names as they are, with nothing before them: the store has no prefix that it may read.

@@ -65,6 +65,7 @@ fn tests() -> TestSuite {
         .test(members::returning_leader_grants_nothing_twice)
         .test(access::user_needs_only_its_prefix)
         .test(access::renews_expired_token)
+        .test(access::waiter_is_woken_after_the_token_has_expired)
         .test(access::user_of_one_lock_needs_only_its_keys)
         .test(network::reopens_broken_streams_with_backoff)
         .test(messages::connection_error_names_server);
@@ -74,6 +75,7 @@ fn tests() -> TestSuite {
         .test(requests::failed_request_does_not_block_others)
         .test(requests::break_that_fails_in_part_is_indeterminate)
         .test(requests::executed_release_is_no_loss)
+        .test(requests::late_deletion_of_a_try_ends_no_later_hold)
         .test(requests::slow_deletion_delays_no_keep_alive);
     #[cfg(feature = "secure")]
     let suite = suite

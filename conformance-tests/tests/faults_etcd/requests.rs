@@ -371,6 +371,36 @@ pub(crate) async fn break_that_fails_in_part_is_indeterminate() -> Outcome {
     ensure(in_part == 1, format!("{in_part} breaks ended in between"))
 }
 
+/// A try for a permit deletes its key again. Where that has no answer, it may be carried out at any time.
+pub(crate) async fn late_deletion_of_a_try_ends_no_later_hold() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let mut asker = cluster.client().await?;
+    let other = builder(&cluster.ports()).connect().await?;
+    let mode = Step::PermitTryBehind.mode();
+    let holder = ticket("jobs", LONG)?.with_mode(mode);
+    other.attempt(&holder).await?;
+    let held = keys(&mut asker).await?;
+    let fault = Arc::new(Fault::default());
+    let store = failing(&cluster, &fault, (UNKNOWN[1], When::Before)).await?;
+    let tried = ticket("jobs", LONG)?.with_mode(mode).with_enqueue(false);
+    // The session, the key, its deletion.
+    fault.left.store(3, Ordering::SeqCst);
+    let failed = store.attempt(&tried).await;
+    let outcome = failed.as_ref().err().map(BackendError::outcome);
+    ensure(outcome == Some(Effect::Indeterminate), format!("{failed:?}"))?;
+    let mut left = keys(&mut asker).await?;
+    left.retain(|key| !held.contains(key));
+    ensure(left.len() == 1, format!("{left:?} are left of the try"))?;
+    other.release(&holder).await?;
+    let granted = store.attempt(&tried).await?;
+    ensure(matches!(granted, Attempt::Granted(_)), format!("{granted:?}"))?;
+    asker.delete(&*left[0], None).await?;
+    let next = other.attempt(&holder).await?;
+    ensure(!matches!(next, Attempt::Granted(_)), "two hold one permit")?;
+    release(&other, &holder).await?;
+    release(&store, &tried).await
+}
+
 /// A release that was executed is no loss, whatever error the server returns.
 pub(crate) async fn executed_release_is_no_loss() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
