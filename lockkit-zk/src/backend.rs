@@ -8,11 +8,12 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{Capabilities, LockName};
+use lockkit_core::{Capabilities, LockName, Outcome};
+use tokio::runtime::Handle;
 use zookeeper_client::Client;
 
 use crate::config::ZkStoreBuilder;
-use crate::error::{BACKEND, Result};
+use crate::error::{BACKEND, Result, fault};
 use crate::shared::Shared;
 
 /// Keeps locks in an ensemble of ZooKeeper servers.
@@ -48,6 +49,8 @@ impl ZkStoreBuilder {
     /// # Cancel safety
     /// Cancel safe: a session without an owner is closed.
     pub async fn connect(self) -> Result<ZkStore> {
+        Handle::try_current()
+            .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
         let shared = Arc::new(Shared::connect(self).await?);
         Ok(ZkStore { shared })
     }

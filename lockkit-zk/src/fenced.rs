@@ -1,39 +1,18 @@
 //! Guarded writes: transactions that the ensemble carries out only while a lock is held.
 
 use lockkit_core::contract::{DistributedLock as _, Ticket};
-use lockkit_core::store::section::Exchange;
+use lockkit_core::store::section::{Exchange, FencedError};
 use lockkit_core::{BackendError, Guard, LockClient, Outcome};
 use tokio::time::{Duration, timeout};
 use zookeeper_client::{CheckWriteError, CheckWriter, CreateMode, Error, MultiWriteResult};
 
 use crate::backend::ZkStore;
 use crate::config::Access;
-use crate::error::{BACKEND, fault, of_request};
+use crate::error::{BACKEND, Result, fault, of_request};
 use crate::session::{Session, options};
 
 /// The longest time that a transaction may take.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// Says why guarded writes were not carried out.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FencedError {
-    /// The hold has ended: nothing was written. Stop writing.
-    #[error("the hold has ended: nothing was written")]
-    Fenced,
-    /// A write was refused, for example because its node is missing or has another version. Nothing was
-    /// written.
-    #[error("write {index} was refused, and nothing was written: {why}")]
-    Refused {
-        /// Which one, from 0.
-        index: usize,
-        /// The reason, as the ensemble gives it.
-        why: String,
-    },
-    /// The ensemble failed. Look at the source.
-    #[error("the guarded writes failed")]
-    Backend(#[from] BackendError),
-}
 
 /// One write, or a condition for all.
 ///
@@ -133,7 +112,7 @@ pub enum Written {
 }
 
 /// What a section writes in the transaction that ends its hold, and the last answer.
-pub(crate) type Writes = Exchange<Vec<Write>, Result<Vec<Written>, FencedError>>;
+pub(crate) type Writes = Exchange<Vec<Write>, Vec<Written>>;
 
 /// Writes that the ensemble carries out only while one hold lasts.
 ///
@@ -178,7 +157,8 @@ impl<'a> Fenced<'a> {
     ///
     /// # Errors
     /// - [`FencedError::Fenced`] if the hold has ended; nothing was written.
-    /// - [`FencedError::Refused`] if a write was refused; nothing was written.
+    /// - [`FencedError::Backend`] with [`Outcome::Rejected`] if a write was refused, for example because its node is
+    ///   missing or has another version; nothing was written.
     /// - [`FencedError::Backend`] if the ensemble failed; its outcome says whether it may have been
     ///   carried out.
     ///
@@ -198,19 +178,21 @@ impl<'a> Fenced<'a> {
         let address = || self.store.address();
         let late =
             |_| BackendError::timeout(BACKEND, "guarded writes", LIMIT, address().as_deref());
-        timeout(LIMIT, written).await.map_err(late)?
+        let written = timeout(LIMIT, written).await.map_err(late)??;
+        written.ok_or(FencedError::Fenced)
     }
 }
 
-/// Carries out writes if the node of a hold exists, and deletes it with them if they `end` the hold.
+/// Carries out writes if the node of a hold exists, and deletes it with them if they `end` the hold. `None` if there is
+/// no such node.
 pub(crate) async fn transact(
     operation: &'static str,
     (session, node): (&Session, &str),
     writes: &[Write],
     access: Access,
     end: bool,
-) -> Result<Vec<Written>, FencedError> {
-    let bad = |error: Error| FencedError::Backend(of_request(operation, &error));
+) -> Result<Option<Vec<Written>>> {
+    let bad = |error: Error| of_request(operation, &error);
     let mut writer = session.client.new_check_writer(node, None).map_err(bad)?;
     for write in writes {
         write.add(&mut writer, access).map_err(bad)?;
@@ -221,7 +203,8 @@ pub(crate) async fn transact(
     match writer.commit().await {
         Ok(mut results) => {
             results.truncate(writes.len());
-            results.into_iter().map(read).collect()
+            let written: Result<_> = results.into_iter().map(read).collect();
+            written.map(Some)
         }
         Err(
             CheckWriteError::CheckFailed {
@@ -230,10 +213,10 @@ pub(crate) async fn transact(
             | CheckWriteError::RequestFailed {
                 source: Error::SessionExpired | Error::ClientClosed,
             },
-        ) => Err(FencedError::Fenced),
+        ) => Ok(None),
         Err(CheckWriteError::OperationFailed { index, source }) => {
-            let why = source.to_string();
-            Err(FencedError::Refused { index, why })
+            let why = format!("write {index} was refused, and nothing was written: {source}");
+            Err(fault(operation, Outcome::Rejected, why))
         }
         Err(
             CheckWriteError::CheckFailed { source } | CheckWriteError::RequestFailed { source },
@@ -241,7 +224,7 @@ pub(crate) async fn transact(
     }
 }
 
-fn read(result: MultiWriteResult) -> Result<Written, FencedError> {
+fn read(result: MultiWriteResult) -> Result<Written> {
     Ok(match result {
         MultiWriteResult::Create { .. } => Written::Created,
         MultiWriteResult::SetData { stat } => Written::Set {
@@ -251,7 +234,7 @@ fn read(result: MultiWriteResult) -> Result<Written, FencedError> {
         MultiWriteResult::Check => Written::Checked,
         _ => {
             let why = "the answer is unknown";
-            return Err(fault("guarded writes", Outcome::Indeterminate, why).into());
+            return Err(fault("guarded writes", Outcome::Indeterminate, why));
         }
     })
 }

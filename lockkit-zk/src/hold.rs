@@ -9,8 +9,8 @@ use lockkit_core::contract::{Release, Renewal, Ticket};
 use tokio::time::sleep;
 use zookeeper_client::Error;
 
-use crate::error::{Result, fault, of_request};
-use crate::fenced::{FencedError, Writes, transact};
+use crate::error::{Result, of_request};
+use crate::fenced::{Writes, transact};
 use crate::queue;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -131,20 +131,12 @@ impl Shared {
             self.access,
             true,
         );
-        match writing.await {
-            Ok(written) => {
-                session.acknowledge(sent);
-                writes.keep(Ok(written));
-                Ok(true)
-            }
-            Err(FencedError::Fenced) => Ok(false),
-            Err(FencedError::Backend(error)) => Err(error),
-            Err(refused) => {
-                let why = refused.to_string();
-                writes.keep(Err(refused));
-                Err(fault("commit", Outcome::Rejected, why))
-            }
-        }
+        let Some(written) = writing.await? else {
+            return Ok(false);
+        };
+        session.acknowledge(sent);
+        writes.keep(written);
+        Ok(true)
     }
 
     /// Deletes, a while after a create request that has no answer and no node, the node that it has created

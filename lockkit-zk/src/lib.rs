@@ -21,5 +21,6 @@ mod watch;
 
 pub use backend::ZkStore;
 pub use config::{Access, Auth, Dialect, Names, ZkStoreBuilder};
-pub use fenced::{Fenced, FencedError, Write, Written};
+pub use fenced::{Fenced, Write, Written};
+pub use lockkit_core::store::section::FencedError;
 pub use section::{Entered, Section};

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::Work;
-use lockkit_core::store::section::{of_commit, store_of};
-use lockkit_core::{Error, Guard, Lock, Outcome};
+use lockkit_core::store::section::{FencedError, committed, store_of};
+use lockkit_core::{Error, Guard, Lock};
 
 use crate::backend::ZkStore;
-use crate::error::{BACKEND, fault};
-use crate::fenced::{FencedError, Write, Writes, Written};
+use crate::error::BACKEND;
+use crate::fenced::{Write, Writes, Written};
 
 /// A read-modify-write under an exclusive lock, whose commit writes and releases in one transaction.
 ///
@@ -111,10 +111,9 @@ impl Entered {
     /// # Errors
     /// In each case the lock is released, and the writes are not carried out twice.
     /// - [`FencedError::Fenced`] if the hold has ended; nothing was written.
-    /// - [`FencedError::Refused`] if a write was refused; nothing was written.
-    /// - [`FencedError::Backend`] with [`Outcome::Indeterminate`] if it is unknown whether they were carried out. A
+    /// - [`FencedError::Backend`] with [`Outcome::Indeterminate`](lockkit_core::Outcome::Indeterminate) if it is unknown whether they were carried out. A
     ///   request that is still on its way writes if it comes before the release, which goes on in the background.
-    /// - [`FencedError::Backend`] with another outcome if nothing was written: the ensemble refused the request or
+    /// - [`FencedError::Backend`] with another outcome if nothing was written: the ensemble refused a write or
     ///   cannot be reached, or the hold has other guards.
     ///
     /// # Cancel safety
@@ -125,19 +124,8 @@ impl Entered {
     pub async fn commit(self, writes: &[Write]) -> Result<Vec<Written>, FencedError> {
         let work = Arc::new(Writes::new(writes.to_vec()));
         let ended = self.guard.release_with(Work::new(Arc::clone(&work)));
-        let ended = ended.await.map_err(|error| of_commit(error, BACKEND));
-        let why = "the transaction had no answer";
-        match (work.take(), ended) {
-            // It is known also where a later request has failed.
-            (Some(Ok(written)), _) => Ok(written),
-            (_, Err(None)) => Err(FencedError::Fenced),
-            // An earlier request without an answer may still be carried out, whatever was said of this one.
-            (Some(Err(refused)), Err(Some(error))) if error.outcome() == Outcome::Rejected => {
-                Err(refused)
-            }
-            (_, Err(Some(error))) => Err(error.into()),
-            (_, Ok(())) => Err(fault("commit", Outcome::Indeterminate, why).into()),
-        }
+        let ended = ended.await;
+        committed(work.take(), ended, BACKEND)
     }
 
     /// The guard alone, to release or detach the lock without a write.

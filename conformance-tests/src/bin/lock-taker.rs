@@ -36,7 +36,7 @@ fn write<'a>(client: &'a LockClient, guard: &'a Guard) -> Writing<'a> {
             let set = lockkit_zk::Write::set(format!("/{}-written", guard.name()), token);
             return match fenced.write(&[set]).await {
                 Ok(_) => Ok(true),
-                Err(lockkit_zk::FencedError::Fenced) => Ok(false),
+                Err(FencedError::Fenced) => Ok(false),
                 Err(other) => Err(other.into()),
             };
         }

@@ -92,7 +92,7 @@ pub fn store_of<'a, S: DistributedLock + 'static>(lock: &'a Lock, kind: &str) ->
 ///
 /// # Errors
 /// - [`FencedError::Fenced`] if the hold had ended before and the work was not done.
-/// - [`FencedError::Backend`] that of the store, or of [`of_commit`].
+/// - [`FencedError::Backend`] that of the store or of the client.
 pub fn committed<T>(
     reply: Option<T>,
     ended: Result<()>,
@@ -101,7 +101,7 @@ pub fn committed<T>(
     match (reply, ended) {
         (Some(reply), _) => Ok(reply),
         (None, Err(error)) => {
-            Err(of_commit(error, backend).map_or(FencedError::Fenced, Into::into))
+            Err(of_commit(error, backend))
         }
         (None, Ok(())) => {
             let why = "the reply of the server cannot be read";
@@ -110,21 +110,14 @@ pub fn committed<T>(
     }
 }
 
-/// The error of a release with work, in the words of the store; `None` if the hold had ended before and
-/// the work was not done.
-#[must_use]
-pub fn of_commit(error: Error, backend: &'static str) -> Option<BackendError> {
+/// The error of a release with work, in the words of the store.
+fn of_commit(error: Error, backend: &'static str) -> FencedError {
     let outcome = match error {
-        Error::Lost { .. } => return None,
-        Error::Backend(error) => return Some(error),
+        Error::Lost { .. } => return FencedError::Fenced,
+        Error::Backend(error) => return error.into(),
         // The request may have been on its way.
         Error::Shutdown => Outcome::Indeterminate,
         _ => Outcome::Rejected,
     };
-    Some(BackendError::new(
-        backend,
-        "commit",
-        outcome,
-        error.to_string(),
-    ))
+    BackendError::new(backend, "commit", outcome, error.to_string()).into()
 }
