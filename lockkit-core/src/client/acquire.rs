@@ -51,6 +51,11 @@ impl Acquire {
         let context = &shared.context;
         // Ends after a guard that is not handed out.
         let unfinished = context.attempts.begin();
+        // A shutdown that has not seen this attempt has begun before.
+        if shared.is_closing() {
+            self.serve_others();
+            return Err(Error::Shutdown);
+        }
         let ticket = shared.ticket(&self.key, true);
         let mut first = FirstAttempt {
             shared: Arc::clone(shared),

@@ -141,10 +141,13 @@ impl Leaders {
     ///
     /// # Errors
     /// - [`Error::Backend`](crate::Error::Backend) if the store did not answer; the next call looks again.
+    /// - [`Error::NoRuntime`](crate::Error::NoRuntime) if it is polled outside a Tokio runtime, or in one whose time is
+    ///   not enabled.
     ///
     /// # Cancel safety
     /// Cancel safe: a change that was not returned is returned by the next call.
     pub async fn changed(&mut self) -> Result<Option<Leader>> {
+        self.election.lock.needs_time()?;
         loop {
             sleep_until(self.next).await;
             self.next = Instant::now() + LOOK.mul_f64(1.0 + 0.1 * jitter().abs());

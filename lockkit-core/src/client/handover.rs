@@ -75,7 +75,7 @@ impl Guard {
             self.check()?;
             return Ok(self);
         }
-        let options = held.hold.options();
+        let (options, least) = (held.hold.options(), held.hold.kept_for());
         let ttl = options.lease.ttl();
         let key = Key::new(ticket.name.clone(), Mode::Read, ttl, None);
         // Until it ends, the owner neither holds nor can acquire.
@@ -98,8 +98,10 @@ impl Guard {
             context.store.forget(from);
             return Err(Error::superseded(self.name(), self.token()));
         };
+        let hold = &guard.held().hold;
+        hold.keep_for(least);
         if let Some(claim) = claim {
-            claim.held(&guard.held().hold);
+            claim.held(hold);
         }
         Ok(guard)
     }
@@ -114,7 +116,8 @@ impl LockClient {
     /// - [`Error::Lost`] if the hold has ended, or was adopted before.
     /// - [`Error::Unsupported`] if the store cannot hand over.
     /// - [`Error::Shutdown`] if the client is closed; nothing was done.
-    /// - [`Error::Backend`] if the store did not answer. The lock is released then.
+    /// - [`Error::Backend`] if the store did not answer. A lock that was adopted all the same is released; else the text
+    ///   still works, until the lease of the hold ends.
     ///
     /// # Cancel safety
     /// Dropping the future releases the lock, if it was adopted.

@@ -35,7 +35,6 @@ const KEPT: &str = "is kept after its last guard: drop the guard";
 pub(crate) struct HoldOptions {
     pub(crate) lease: Lease,
     pub(crate) max_hold: Option<Duration>,
-    pub(crate) min_hold: Option<Duration>,
     pub(crate) owner: Option<u64>,
 }
 
@@ -111,7 +110,7 @@ impl Hold {
             deadline: since + window(grant.ttl),
             promised: from + window(options.lease.ttl()),
             cap: options.max_hold.map(|limit| now + limit),
-            least: options.min_hold.map(|least| now + least),
+            least: None,
             kept: None,
             unfinished: None,
             next_renewal: None,
@@ -285,6 +284,21 @@ impl Hold {
         }
     }
 
+    /// From now on it is kept for at least `least`, also without a guard. Only then: a grant that is not handed out
+    /// is released at once.
+    pub(crate) fn keep_for(&self, least: Option<Duration>) {
+        let least = least.map(|least| self.context.clock.now() + least);
+        let mut state = lock(&self.state);
+        state.least = state.least.max(least);
+    }
+
+    /// The rest of the time that it is kept at least.
+    pub(crate) fn kept_for(&self) -> Option<Duration> {
+        let now = self.context.clock.now();
+        let least = lock(&self.state).shortest(now)?;
+        Some(least.since(now))
+    }
+
     /// The options with which it goes on as another hold.
     pub(crate) fn options(&self) -> HoldOptions {
         let state = lock(&self.state);
@@ -292,7 +306,6 @@ impl Hold {
         HoldOptions {
             lease: state.lease,
             max_hold: state.cap.map(|cap| cap.since(now)),
-            min_hold: state.least.map(|least| least.since(now)),
             owner: self.owner,
         }
     }

@@ -46,6 +46,7 @@ pub struct Lock {
     stored: LockName,
     mode: Mode,
     options: HoldOptions,
+    min_hold: Option<Duration>,
     work: Option<Work>,
 }
 
@@ -58,6 +59,7 @@ impl Lock {
             name,
             mode,
             options: shared.options,
+            min_hold: None,
             work: None,
         })
     }
@@ -136,8 +138,14 @@ impl Lock {
     /// with the session or the process, `drain` waits until the time has passed. A hold that is lost is
     /// not kept: after a crash, or where a fixed lease or a longest hold time ends sooner.
     pub const fn with_min_hold(mut self, least: Duration) -> Self {
-        self.options.min_hold = Some(least);
+        self.min_hold = Some(least);
         self
+    }
+
+    /// The lock without a shortest hold time, and that.
+    pub(crate) fn without_min_hold(mut self) -> (Self, Option<Duration>) {
+        let least = self.min_hold.take();
+        (self, least)
     }
 
     /// The store, with its decorators. For authors of stores.
@@ -156,7 +164,7 @@ impl Lock {
     pub fn with_work(mut self, work: impl Into<Option<Work>>) -> Result<Self> {
         let why = if self.mode != Mode::Exclusive {
             "it has readers, writers or permits"
-        } else if self.options.min_hold.is_some() {
+        } else if self.min_hold.is_some() {
             "it is to be held for a time: leave out `with_min_hold`"
         } else {
             self.work = work.into();
@@ -257,7 +265,7 @@ impl Lock {
                 self.enter(deadline.is_some()).await?;
                 continue;
             }
-            return Ok(claimed(claim, guard));
+            return Ok(self.handed_out(claim, guard));
         }
     }
 
@@ -289,7 +297,7 @@ impl Lock {
             return Ok(None);
         }
         let guard = try_acquire(&self.shared, &self.key(), self.options, None).await?;
-        Ok(guard.map(|guard| claimed(claim, guard)))
+        Ok(guard.map(|guard| self.handed_out(claim, guard)))
     }
 
     /// Inspects the lock; `None` if it is neither held nor waited for.
@@ -331,12 +339,20 @@ impl Lock {
         if Handle::try_current().is_err() || (has_limit && !runtime.has_time_here()) {
             return Err(Error::NoRuntime);
         }
-        if self.shared.is_closing() {
-            return Err(Error::Shutdown);
-        }
         // A store that is always ready would otherwise let one task starve the others of its thread.
         tokio::task::consume_budget().await;
-        Ok(())
+        match self.shared.is_closing() {
+            true => Err(Error::Shutdown),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails where there is no timer.
+    pub(crate) fn needs_time(&self) -> Result<()> {
+        match self.shared.context.runtime.has_time_here() {
+            true => Ok(()),
+            false => Err(Error::NoRuntime),
+        }
     }
 
     fn reenter(&self) -> Result<Reentry> {
@@ -373,6 +389,16 @@ impl Lock {
         Err(Error::InvalidOption { what })
     }
 
+    /// The guard of a new hold, on its way to the caller.
+    fn handed_out(&self, claim: Option<Claim>, guard: Guard) -> Guard {
+        let hold = &guard.held().hold;
+        hold.keep_for(self.min_hold);
+        if let Some(claim) = claim {
+            claim.held(hold);
+        }
+        guard
+    }
+
     fn key(&self) -> Key {
         let (ttl, work) = (self.options.lease.ttl(), self.work.clone());
         Key::new(self.stored.clone(), self.mode, ttl, work)
@@ -396,9 +422,3 @@ enum Reentry {
     Claimed(Claim),
 }
 
-fn claimed(claim: Option<Claim>, guard: Guard) -> Guard {
-    if let Some(claim) = claim {
-        claim.held(&guard.held().hold);
-    }
-    guard
-}

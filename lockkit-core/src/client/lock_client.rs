@@ -196,7 +196,8 @@ impl LockClient {
 
     /// Waits until everything that was dropped is released at the store.
     ///
-    /// It takes as long as the store takes to answer, at most until the leases have ended. A hold with
+    /// It takes as long as the store takes to answer, at most until the leases have ended. Where locks end with their
+    /// session or process, only the answer ends it. A hold with
     /// a [shortest hold time](crate::Lock::with_min_hold) is finished when its lease lasts until then;
     /// where the lock ends with its session or its process, when that time has passed.
     pub async fn drain(&self) {
@@ -378,7 +379,6 @@ impl LockClientBuilder {
         let options = HoldOptions {
             lease: settings.lease.unwrap_or_else(|| nearest(&capabilities)),
             max_hold: settings.max_hold.filter(|limit| !limit.is_zero()),
-            min_hold: None,
             owner: None,
         };
         let context = Context {

@@ -356,7 +356,6 @@ mod tests {
         let options = HoldOptions {
             lease: Lease::default(),
             max_hold: None,
-            min_hold: None,
             owner: None,
         };
         let waiter = |_: &Key| Waiter {

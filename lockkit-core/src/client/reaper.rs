@@ -42,28 +42,49 @@ pub(crate) fn release_after(
     let ends = context
         .lease_ends_hold()
         .then(|| context.clock.now() + lease + context.timeout);
-    let task = {
-        let context = Arc::clone(context);
-        async move {
-            let _outstanding = outstanding;
-            if let Some(before) = before
-                && !before.await
-            {
-                return;
-            }
-            release(&context, &ticket, ends).await;
-        }
+    let unreleased = Unreleased {
+        context: Arc::clone(context),
+        ticket,
+        answered: false,
+    };
+    let task = async move {
+        let _outstanding = outstanding;
+        release(unreleased, before, ends).await;
     };
     // Detached: it ends when the store answers, or the lease has ended. Without a lease of their own there
     // are as many of these tasks as tickets were given up in an outage.
     drop(context.runtime.spawn(task));
 }
 
+/// A ticket to be released. The store forgets it where no answer comes: the client's runtime has stopped, or the lease has
+/// ended.
+struct Unreleased {
+    context: Arc<Context>,
+    ticket: Ticket,
+    answered: bool,
+}
+
+impl Drop for Unreleased {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.context.store.forget(self.ticket.holder);
+        }
+    }
+}
+
 /// Repeats the release until the store answers, or the lease has ended.
-async fn release(context: &Context, ticket: &Ticket, ends: Option<Moment>) {
+async fn release(mut unreleased: Unreleased, before: Option<Before>, ends: Option<Moment>) {
+    if let Some(before) = before
+        && !before.await
+    {
+        unreleased.answered = true;
+        return;
+    }
+    let context = Arc::clone(&unreleased.context);
     let mut pauses = Backoff::default();
     while ends.is_none_or(|ends| context.clock.now() < ends) {
-        let Err(error) = ask(context, ticket).await else {
+        let Err(error) = ask(&context, &unreleased.ticket).await else {
+            unreleased.answered = true;
             return;
         };
         let mut pause = pauses.pause();

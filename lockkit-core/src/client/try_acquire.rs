@@ -53,6 +53,10 @@ impl TryAcquire {
     /// Asks until the store answers, for as long as one request may take.
     async fn run(mut self, options: HoldOptions) -> Result<Option<Guard>> {
         let shared = Arc::clone(&self.shared);
+        // A shutdown that has not seen this attempt has begun before.
+        if self.adopted.is_none() && shared.is_closing() {
+            return Err(Error::Shutdown);
+        }
         let give_up = Instant::now() + shared.context.timeout;
         let mut pauses = Backoff::default();
         loop {

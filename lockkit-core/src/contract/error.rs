@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::name::{InvalidName, LockName};
-use crate::contract::state::LockState;
+use crate::contract::state::{LockState, Plain};
 use crate::contract::token::FencingToken;
 use crate::url::InvalidUrl;
 
@@ -25,7 +25,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The wait limit passed while others held the lock. Try later.
-    #[error("lock `{name}` was still {} after {waited:.1?}", held(.state.as_deref()))]
+    #[error("lock `{}` was still {} after {waited:.1?}", Plain(.name.as_str()), held(.state.as_deref()))]
     Timeout {
         /// The lock.
         name: LockName,
@@ -35,7 +35,7 @@ pub enum Error {
         state: Option<Arc<LockState>>,
     },
     /// The hold ended without a release. Stop writing.
-    #[error("lock `{name}` (token {token}) was lost: {reason}{}", last_failure(.source.as_ref()))]
+    #[error("lock `{}` (token {token}) was lost: {reason}{}", Plain(.name.as_str()), last_failure(.source.as_ref()))]
     Lost {
         /// The lock.
         name: LockName,

@@ -50,7 +50,7 @@ impl Holder {
 /// `web-1:4711 nightly.sh (read) for 3m, note "invoice"`: its label, or its id if it has none.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_plain(f, self.label.as_ref().unwrap_or(&self.id))?;
+        write!(f, "{}", Plain(self.label.as_ref().unwrap_or(&self.id)))?;
         if let Some(mode) = self.mode.filter(|mode| !mode.is_exclusive()) {
             write!(f, " ({mode})")?;
         }
@@ -58,20 +58,22 @@ impl fmt::Display for Holder {
             write!(f, " for {}", rounded(time))?;
         }
         if let Some(note) = &self.note {
-            f.write_str(", note \"")?;
-            write_plain(f, note)?;
-            f.write_str("\"")?;
+            write!(f, ", note \"{}\"", Plain(note))?;
         }
         Ok(())
     }
 }
 
 /// Text of another program, on one line and without control sequences of a terminal.
-fn write_plain(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    text.chars().try_for_each(|c| match c.is_control() {
-        true => write!(f, "{}", c.escape_unicode()),
-        false => write!(f, "{c}"),
-    })
+pub(super) struct Plain<'a>(pub(super) &'a str);
+
+impl fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c.is_control() {
+            true => write!(f, "{}", c.escape_unicode()),
+            false => write!(f, "{c}"),
+        })
+    }
 }
 
 /// A time in whole seconds, or with a decimal below ten of them.

@@ -25,7 +25,7 @@ use super::ticket::{Attempt, Grant, Release, Renewal, Ticket};
 ///   may be under way beside any of them.
 /// - The client calls `release` for every attempted ticket, until it returns `Ok` or the lease must
 ///   have ended, or else `forget`, and never uses the ticket afterwards. It leaves that out where every answer was
-///   [`Rejected`](crate::Outcome::Rejected) or, for a ticket that does not enqueue,
+///   [`Rejected`](crate::Outcome::Rejected) or [`Unavailable`](crate::Outcome::Unavailable) or, for a ticket that does not enqueue,
 ///   [`Attempt::Held`]: after those the store must not keep any state of the ticket.
 /// - A request of a released ticket that the server carries out late must not become a hold that
 ///   something keeps alive.
@@ -116,8 +116,8 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
         Err(not_offered(self.backend(), "adopt", &ticket.name))
     }
 
-    /// The client does not release this ticket: another one has its hold, or its lease ends it. The store forgets what
-    /// it keeps of it in this process, and asks the server nothing.
+    /// The client does not release this ticket, or not any more: another one has its hold, its lease ends it, or the
+    /// client's runtime has stopped. The store forgets what it keeps of it in this process, and asks the server nothing.
     fn forget(&self, _holder: HolderId) {}
 
     /// The store itself; a decorator returns the store inside it. It serves

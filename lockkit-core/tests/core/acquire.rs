@@ -208,6 +208,12 @@ fn calls_outside_a_runtime_return_no_runtime() {
         shutdown.as_mut().poll(&mut context),
         Poll::Ready(Err(Error::NoRuntime))
     ));
+    let mut leaders = client.election("a").unwrap().observe();
+    let mut changed = std::pin::pin!(leaders.changed());
+    assert!(matches!(
+        changed.as_mut().poll(&mut context),
+        Poll::Ready(Err(Error::NoRuntime))
+    ));
     // Where no timer works, a wait cannot end in time.
     let bare = tokio::runtime::Builder::new_current_thread();
     let bare = { bare }.build().unwrap();

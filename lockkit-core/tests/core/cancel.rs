@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::TokioClock;
+use lockkit_core::layers::Operation;
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, Lease, Lock, LockClient};
+use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use crate::slow::{Slow, poll_times};
+use crate::stage::stage;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -219,6 +222,25 @@ async fn shutdown_waits_for_requests_in_flight() {
             assert!(matches!(answer, Err(Error::Shutdown)), "{answer:?}");
         }
     }
+}
+
+/// Also for an acquire that has used up its turn on the thread, and goes on after the shutdown.
+#[tokio::test]
+async fn no_request_follows_a_shutdown() {
+    let stage = stage(MemoryStore::builder());
+    let lock = lock(&stage.client);
+    let acquire = Handle::current().spawn(async move {
+        // All that a task may do in a turn.
+        for _ in 0..128 {
+            tokio::task::consume_budget().await;
+        }
+        lock.acquire().await.map(drop)
+    });
+    tokio::task::yield_now().await;
+    stage.client.shutdown(Duration::ZERO).await.unwrap();
+    let answer = acquire.await.unwrap();
+    assert!(matches!(answer, Err(Error::Shutdown)), "{answer:?}");
+    assert_eq!(stage.faults.calls(Operation::Attempt), 0);
 }
 
 /// The answer that the lock is held comes while the client waits for its requests.

@@ -125,6 +125,13 @@ fn lock_in_words_names_three_holders() {
 struct Refused(#[source] std::io::Error);
 
 #[test]
+fn a_name_of_several_lines_is_shown_on_one() {
+    let name = LockName::new("a\nERROR \u{1b}[31mb").unwrap();
+    let text = Error::superseded(&name, FencingToken::new(7).unwrap()).to_string();
+    assert!(text.starts_with("lock `a\\u{a}ERROR \\u{1b}[31mb` (token 7)"), "{text}");
+}
+
+#[test]
 fn a_failed_request_names_its_cause_in_one_line_and_once() {
     let cause = Refused(std::io::Error::other("os error 111"));
     let failed = BackendError::new("redis", "attempt", Outcome::Unavailable, cause);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkit_core::clock::ManualClock;
 use lockkit_core::layers::{Fault, Operation, Rule};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::{Error, Lease, Lock, LockClient, LossReason, Outcome};
+use lockkit_core::{Error, Lease, Lock, LockClient, LossReason, MultiLock, Outcome};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::stage::{S, Stage, stage};
@@ -238,6 +238,46 @@ async fn hold_that_ends_at_its_shortest_time_is_released_at_once() {
     let guard = lock.acquire().await.unwrap();
     clock.advance(5 * S);
     guard.defer_release().unwrap().done();
+}
+
+#[tokio::test(start_paused = true)]
+async fn grant_that_is_not_handed_out_is_not_kept() {
+    let stage = stage(MemoryStore::builder());
+    let kept = stage.lock(Lease::default(), 50 * S);
+    let other = stage.other.lock("a").unwrap();
+    // A waiter that goes at the moment of its grant.
+    let guard = other.acquire().await.unwrap();
+    let mut waiting = Box::pin(kept.acquire());
+    assert!(timeout(S, &mut waiting).await.is_err());
+    guard.release().await.unwrap();
+    sleep(S).await;
+    drop(waiting);
+    stage.client.drain().await;
+    other.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    // One of several locks, where another one is held.
+    let busy = stage.other.lock("busy").unwrap().acquire().await.unwrap();
+    let both = MultiLock::new([kept, stage.client.lock("busy").unwrap()]).unwrap();
+    assert!(both.try_acquire().await.unwrap().is_none());
+    assert!(both.acquire_timeout(S).await.is_err());
+    stage.client.drain().await;
+    other.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    busy.release().await.unwrap();
+    // It is kept where both are.
+    let began = Instant::now();
+    both.acquire().await.unwrap().release().await.unwrap();
+    drop(stage.other.lock("busy").unwrap().acquire().await.unwrap());
+    drop(other.acquire().await.unwrap());
+    near(began.elapsed(), 50 * S);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hold_that_is_made_one_to_read_is_kept_as_long() {
+    let stage = stage(MemoryStore::builder());
+    let write = stage.client.rw_lock("a").unwrap().write();
+    let guard = write.with_min_hold(50 * S).acquire().await.unwrap();
+    sleep(S).await;
+    drop(guard.downgrade().await.unwrap());
+    near(stage.freed().await, 50 * S);
 }
 
 #[tokio::test(start_paused = true)]

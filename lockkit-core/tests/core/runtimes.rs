@@ -11,6 +11,9 @@ use lockkit_core::{Error, Guard, Lease, Lock, LockClient, LockClientBuilder, Los
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
+#[cfg(unix)]
+use crate::scratch::Scratch;
+
 const MS: Duration = Duration::from_millis(1);
 const SOON: Duration = Duration::from_secs(5);
 
@@ -106,6 +109,31 @@ fn acquire_dropped_with_its_runtime_leaves_the_others_queued() {
     let second = stage.home.block_on(async { timeout(SOON, second).await });
     drop(second.expect("the second is served").unwrap().unwrap());
     stage.nothing_is_left();
+}
+
+/// Its hold has no lease that would end it.
+#[test]
+#[cfg(unix)]
+fn file_is_unlocked_when_the_clients_runtime_has_stopped() {
+    let scratch = Scratch::new();
+    let home = Runtime::new().unwrap();
+    let client = {
+        let _inside = home.enter();
+        LockClient::new(scratch.store()).unwrap()
+    };
+    let [kept, dropped] = ["kept", "dropped"].map(|name| client.lock(name).unwrap());
+    let kept = home.block_on(kept.acquire()).unwrap();
+    let dropped = home.block_on(dropped.acquire()).unwrap();
+    drop(home);
+    drop(dropped);
+    assert!(kept.check().is_err());
+    elsewhere().block_on(async {
+        let other = LockClient::new(scratch.store()).unwrap();
+        for name in ["kept", "dropped"] {
+            let guard = other.lock(name).unwrap().try_acquire().await.unwrap();
+            guard.expect("it is unlocked").release().await.unwrap();
+        }
+    });
 }
 
 #[test]

@@ -116,6 +116,8 @@ impl Hold {
     /// The store has set a lease of at least `ttl` at `since`, in answer to a request written at `sent`.
     fn renewed(&self, since: Moment, sent: Moment, ttl: Duration) -> Next {
         let now = self.context.clock.now();
+        // Dropped after the mutex: its end may wake a task at once.
+        let mut _finished = None;
         let mut state = lock(&self.state);
         // A reply that comes after the old deadline proves nothing about the time between.
         if state.phase != Phase::Held || now >= state.limit().0 {
@@ -128,7 +130,7 @@ impl Hold {
         if state.needs_renewal() {
             state.next_renewal = Some(renewal_due(sent, ttl, jitter()));
         } else if self.context.lease_keeps_hold() {
-            state.unfinished = None;
+            _finished = state.unfinished.take();
         }
         Next::Schedule
     }
