@@ -70,6 +70,12 @@ pub fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static
 }
 
 impl<T> Task<T> {
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
     /// Its result. The case fails if it does not come in time.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::IntoConnectionInfo as _;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::Outcome;
 
@@ -36,7 +36,7 @@ impl Server {
     /// # Errors
     /// - If none can be started.
     pub async fn own() -> Outcome<Self> {
-        let port = free_port()?;
+        let port = free_port()?.local_addr()?.port();
         let directory = tempfile::tempdir()?;
         let child = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
@@ -54,14 +54,14 @@ impl Server {
             url: format!("redis://127.0.0.1:{port}"),
             _own: Some((child, directory)),
         };
-        for _ in 0..500 {
-            if server.ping().await.is_ok() {
-                return Ok(server);
+        // There is no event to wait for: the server does not report that it listens.
+        let responds = async {
+            while server.ping().await.is_err() {
+                sleep(Duration::from_millis(10)).await;
             }
-            // There is no event to wait for: the server does not report that it listens.
-            sleep(Duration::from_millis(10)).await;
-        }
-        Err("the server does not respond".into())
+        };
+        timeout(Duration::from_secs(60), responds).await?;
+        Ok(server)
     }
 
     /// A proxy in front of it, which lets few commands pass; `nutcracker` must be installed.
@@ -69,7 +69,10 @@ impl Server {
     /// # Errors
     /// - If it cannot be started.
     pub async fn behind_nutcracker(&self) -> Outcome<Self> {
-        let (port, statistics) = (free_port()?, free_port()?);
+        // Both are kept until both are chosen, so that they differ.
+        let kept = [free_port()?, free_port()?];
+        let [port, statistics] = [kept[0].local_addr()?.port(), kept[1].local_addr()?.port()];
+        drop(kept);
         let directory = tempfile::tempdir()?;
         let server = self.url.trim_start_matches("redis://");
         let pool = format!(
@@ -115,9 +118,9 @@ impl Server {
 }
 
 /// Below the ports of outgoing connections.
-fn free_port() -> Outcome<u16> {
+fn free_port() -> Outcome<TcpListener> {
     let start = fastrand::u16(..1000);
     let mut ports = (0..1000).map(|n| 26_000 + (start + n) % 1000);
-    let free = ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let free = ports.find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
     free.ok_or_else(|| "no port is free".into())
 }

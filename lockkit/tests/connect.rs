@@ -226,13 +226,29 @@ fn connect_outside_a_runtime_returns_no_runtime() {
         "postgres://h/d",
         "sqlite:/x",
     ] {
-        // Polled by hand: nothing is waited for.
-        let mut future = Box::pin(lockkit::connect(url));
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        let answer = future.as_mut().poll(&mut context);
+        let answer = polled_once(lockkit::connect(url));
         let refused = matches!(answer, std::task::Poll::Ready(Err(Error::NoRuntime)));
         assert!(refused, "{url}");
     }
+}
+
+/// Also where the builder of a store is called itself.
+#[test]
+fn builder_outside_a_runtime_returns_an_error() {
+    let zk = lockkit::zk::ZkStore::builder().host("127.0.0.1", 1).connect();
+    let sqlite = lockkit::sql::SqlStoreBuilder::<lockkit::sql::Sqlite>::file("/x").connect();
+    let outcomes = [
+        polled_once(zk).map(|it| it.err().map(|error| error.outcome())),
+        polled_once(sqlite).map(|it| it.err().map(|error| error.outcome())),
+    ];
+    let refused = std::task::Poll::Ready(Some(lockkit::Outcome::Rejected));
+    assert_eq!(outcomes, [refused; 2]);
+}
+
+/// Polls by hand, outside a runtime.
+fn polled_once<T>(future: impl Future<Output = T>) -> std::task::Poll<T> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    std::pin::pin!(future).poll(&mut context)
 }
 
 #[tokio::test]
@@ -328,7 +344,8 @@ mod file {
 
     #[tokio::test]
     async fn two_clients_of_one_directory_exclude_each_other() {
-        let dir = std::env::temp_dir().join(format!("lockkit {}", std::process::id()));
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("of the locks");
         let url = format!(
             "file:{}?poll=1ms..5ms",
             dir.display().to_string().replace(' ', "%20")
@@ -351,14 +368,13 @@ mod file {
         let next = next.unwrap();
         assert!(next.token() > token);
         next.release().await.unwrap();
-        std::fs::remove_dir_all(dir).unwrap();
     }
 
     /// A break reaches the holder with its next renewal.
     #[tokio::test]
     async fn broken_lock_is_lost() {
-        let dir = std::env::temp_dir().join(format!("lockkit-broken-{}", std::process::id()));
-        let url = format!("file:{}?ttl=300ms", dir.display());
+        let place = tempfile::tempdir().unwrap();
+        let url = format!("file:{}?ttl=3s", place.path().display());
         let (one, two) = (connect(&url).await, connect(&url).await);
         let guard = one.lock("a").unwrap().acquire().await.unwrap();
         let broken = two.lock("a").unwrap().break_lock().await.unwrap().unwrap();
@@ -379,7 +395,6 @@ mod file {
         drop(guard);
         one.drain().await;
         two.drain().await;
-        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[tokio::test]

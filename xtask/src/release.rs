@@ -50,8 +50,12 @@ pub(crate) fn msrv(workspace: &Workspace) -> Result<Done> {
     let crates: Vec<_> = workspace.crates().filter(Crate::is_published).collect();
     let versions: BTreeSet<_> = crates.iter().filter_map(Crate::rust_version).collect();
     for version in &versions {
-        let toolchain = ["toolchain", "install", version, "--profile", "minimal"];
-        xshell::cmd!(workspace.sh, "rustup {toolchain...}").run()?;
+        let sh = &workspace.sh;
+        let is_here = xshell::cmd!(sh, "rustup run {version} rustc --version");
+        if is_here.quiet().ignore_stdout().ignore_stderr().run().is_err() {
+            let toolchain = ["toolchain", "install", version, "--profile", "minimal"];
+            xshell::cmd!(sh, "rustup {toolchain...}").run()?;
+        }
     }
     let newest = versions.last().context("no crate declares a compiler")?;
     let (tools, crates): (Vec<_>, Vec<_>) = crates

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::{LossReason, window};
+use lockkit_core::{EndsBy, LossReason, window};
 
 use crate::case::{Case, Need};
 use crate::ctx::{Ctx, waiter_count};
@@ -98,10 +98,10 @@ async fn time_left_is_within_the_lease(ctx: &Ctx) -> Outcome {
     let state = b.inspect().await?;
     let state = state.ok_or_else(|| Failure::new("the lock is free"))?;
     let least = window(ctx.ttl()) / 4;
+    let by_lease = ctx.capabilities().ends_by == EndsBy::Lease;
+    let within = |left| left <= ctx.ttl() && left >= least;
     ensure(
-        state
-            .remaining
-            .is_none_or(|left| left <= ctx.ttl() && left >= least),
+        state.remaining.map_or(!by_lease, within),
         format!("{state:?}"),
     )
 }

@@ -161,7 +161,7 @@ async fn inspect_shows_the_token_of_the_hold(ctx: &Ctx) -> Outcome {
     let state = b.inspect().await?;
     let state = state.ok_or_else(|| Failure::new("the lock is free"))?;
     ensure(
-        state.token.is_none_or(|token| token == guard.token()),
+        state.token == Some(guard.token()),
         format!("{state:?} beside {}", guard.token()),
     )
 }

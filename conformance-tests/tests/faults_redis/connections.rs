@@ -9,7 +9,7 @@ use conformance_tests::task::{acquire, elsewhere, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_redis::{Command, Fenced, FencedError};
 use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::world::{
     LONG, Section, TTL, Turns, WAYS, client_at, client_of, locks, only_tokens_left, store,
@@ -43,11 +43,15 @@ pub(crate) async fn flushed_scripts_cause_no_error() -> Outcome {
             let (section, of) = (section.clone(), of.clone());
             async move { section.share(&of, 40).await }
         });
-        for _ in 0..50 {
+        while !work.is_finished() {
             server.ask(&["SCRIPT", "FLUSH"]).await?;
-            tokio::task::yield_now().await;
+            sleep(Duration::from_millis(2)).await;
         }
         work.soon().await??;
+        let errors = server.ask(&["INFO", "errorstats"]).await?;
+        let met = errors.iter().any(|line| line.contains("errorstat_NOSCRIPT"));
+        ensure(met, format!("no script was missing: {errors:?}"))?;
+        server.ask(&["CONFIG", "RESETSTAT"]).await?;
     }
     only_tokens_left(&server).await
 }

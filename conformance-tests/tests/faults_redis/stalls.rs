@@ -72,6 +72,9 @@ async fn short_stall(stall: Stall) -> Outcome {
         let (holder, other) = locks(&server, way, TTL * 2).await?;
         let guard = holder.acquire().await?;
         let mut waiter = acquire(&other);
+        // It is due in the middle of the stall.
+        let renewal = TTL * 2 / 3;
+        sleep(renewal - SHORT / 2).await;
         stall.stall(&server, SHORT).await?;
         waiter.waits_for(TTL * 2).await?;
         guard.check()?;

@@ -49,7 +49,9 @@ pub(crate) async fn short_freeze_costs_no_hold<D: Database>() -> Outcome {
         let of = locks(&server, way, TTL * 2, 2).await?;
         let guard = of[0].acquire().await?;
         let mut waiter = acquire(&of[1]);
-        sleep(Duration::from_millis(50)).await;
+        // It is due in the middle of the freeze.
+        let renewal = TTL * 2 / 3;
+        sleep(renewal - SHORT / 2).await;
         server.process().stop()?;
         sleep(SHORT).await;
         server.process().resume()?;

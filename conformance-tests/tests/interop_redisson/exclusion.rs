@@ -56,7 +56,7 @@ pub(crate) async fn redissons_hold_excludes_us() -> Outcome {
 }
 
 pub(crate) async fn redissons_watchdog_keeps_us_out() -> Outcome {
-    let lease = Duration::from_millis(1500);
+    let lease = Duration::from_secs(4);
     let mut world = World::with_watchdog(lease).await?;
     let lock = world.client().await?.lock("jobs")?;
     world
@@ -69,13 +69,13 @@ pub(crate) async fn redissons_watchdog_keeps_us_out() -> Outcome {
 }
 
 pub(crate) async fn our_renewals_keep_redisson_out() -> Outcome {
-    let lease = Duration::from_millis(1500);
+    let lease = Duration::from_secs(4);
     let mut world = World::new().await?;
     let client = client(world.store(), lease).await?;
     let guard = client.lock("jobs")?.acquire().await?;
     world
         .redisson
-        .expect("a lock fenced jobs 3000 -1", "missed")
+        .expect("a lock fenced jobs 8000 -1", "missed")
         .await?;
     guard.check()?;
     guard.release().await?;

@@ -97,6 +97,11 @@ mod soak {
         fn fenced(&self) -> usize {
             self.turns.values().filter(|it| *it == "fenced").count()
         }
+
+        /// Whether enough has happened for a judgement.
+        fn is_enough(&self) -> bool {
+            self.stale > 0 && self.fenced() > 0
+        }
     }
 
     struct Worker {
@@ -152,14 +157,14 @@ mod soak {
         Ok(workers.iter().position(holds))
     }
 
-    /// Freezes the holder, for less than a lease or for more. Returns whether its lease ended meanwhile.
-    async fn freeze_holder(lock: &Lock, workers: &[Worker]) -> Outcome<bool> {
+    /// Freezes the holder, for at least `least` leases. Returns whether its lease ended meanwhile.
+    async fn freeze_holder(lock: &Lock, workers: &[Worker], least: f64) -> Outcome<bool> {
         let Some(frozen) = holder(lock, workers).await? else {
             return Ok(false);
         };
         signal(&workers[frozen], Signal::STOP)?;
         let holds = holder(lock, workers).await? == Some(frozen);
-        let leases = 0.2 + fastrand::f64() * 2.0;
+        let leases = least + fastrand::f64() * 2.0;
         sleep(TTL.mul_f64(leases)).await;
         signal(&workers[frozen], Signal::CONT)?;
         Ok(holds && leases > 1.1)
@@ -179,15 +184,16 @@ mod soak {
         let lock_told = || told.lock().unwrap_or_else(PoisonError::into_inner);
         let end = Instant::now() + length;
         // In a short time, chance may meet no holder at the moment that counts.
-        let last = end + PATIENCE;
-        let seen_all = || {
-            let told = lock_told();
-            told.fenced() > 0 && told.stale > 0
-        };
-        while Instant::now() < end || !seen_all() && Instant::now() < last {
+        let last = end + PATIENCE * 6;
+        loop {
+            let (seen, now) = (lock_told().is_enough(), Instant::now());
+            if now > end && (seen || now > last) {
+                break;
+            }
             sleep(Duration::from_millis(fastrand::u64(100..500))).await;
             if fastrand::bool() {
-                let stale = freeze_holder(&lock, &workers).await?;
+                let least = if seen { 0.2 } else { 1.2 };
+                let stale = freeze_holder(&lock, &workers, least).await?;
                 lock_told().stale += u32::from(stale);
                 continue;
             }

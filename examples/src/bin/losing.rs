@@ -33,7 +33,7 @@ async fn main() -> Outcome {
     // A store with faults that the test controls.
     let store = Faulty::new(Arc::new(MemoryStore::new()), 42);
     let faults = store.faults();
-    let lease = Lease::renewed(Duration::from_millis(300));
+    let lease = Lease::renewed(Duration::from_secs(1));
     let client = LockClient::builder(store).lease(lease).build()?;
     let lock = client.lock("copy")?;
 
@@ -49,7 +49,7 @@ async fn main() -> Outcome {
     let (copied, finished) = copied?;
     println!("with a silent store it stops after {copied} of 100 pieces");
     // No later than the lease that others would wait for.
-    assert!(!finished && copied <= 20);
+    assert!(!finished && copied <= 50);
     faults.heal();
     client.drain().await;
 
