@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::cluster::Cluster;
-use crate::config::{Address, RedisStoreBuilder};
+use crate::config::{Address, LONGEST_TIMEOUT, RedisStoreBuilder};
 use crate::connection::Link;
 use crate::error::{BACKEND, Result, fault};
 use crate::keys;
@@ -233,7 +233,10 @@ impl RedisStoreBuilder {
     }
 
     /// Begins to connect.
-    pub(crate) fn open(self) -> Result<RedisStore> {
+    pub(crate) fn open(mut self) -> Result<RedisStore> {
+        for timeout in [&mut self.connect_timeout, &mut self.response_timeout] {
+            *timeout = LONGEST_TIMEOUT.min(*timeout);
+        }
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
         let config = Arc::new(self.clone());

@@ -19,6 +19,7 @@ use crate::handshake::{self, Failure};
 use crate::keys;
 use crate::reply::Reply;
 use crate::route::Route;
+use crate::slot::COUNT;
 use crate::subscriptions::{Subscriptions, Waiters};
 use crate::supervisor::{LONGEST_PAUSE, SHORTEST_PAUSE};
 use crate::survey::{no_answer, survey};
@@ -97,7 +98,7 @@ impl Cluster {
         lacking: &str,
         part: impl FnOnce(&Map) -> Option<T> + Send,
     ) -> Result<T> {
-        let part = settled(&self.map, operation, part).await?;
+        let part = settled(&self.map.subscribe(), operation, part).await?;
         part.ok_or_else(|| {
             self.stale.notify_one();
             let why = format!("{lacking} ({})", self.config.address);
@@ -130,9 +131,9 @@ impl Cluster {
     }
 
     /// Where a node has said that a lock is.
-    pub(crate) fn follow(&self, redirect: &Redirect, said: &Route) -> Route {
+    pub(crate) fn follow(&self, redirect: &Redirect<'_>, said: &Route) -> Route {
         let address = redirect.address(&said.link.config.address);
-        if !redirect.is_ask() {
+        if !redirect.is_ask {
             return Route::to(self.link_to(address, Some(redirect.slot)));
         }
         // It may have no slot of its own yet.
@@ -257,7 +258,7 @@ impl Cluster {
                 break;
             }
         }
-        best.ok_or_else(|| no_answer("no node names the masters", failures, limit))
+        best.ok_or_else(|| no_answer("no node names the masters", failures))
     }
 }
 
@@ -318,9 +319,10 @@ fn read(info: &Reply, slots: &Reply, asked: &Address) -> Option<Map> {
         let [host, port, ..] = master.as_list() else {
             return None;
         };
-        let slot = |reply: &Reply| reply.as_u64().and_then(|it| u16::try_from(it).ok());
+        let number = |reply: &Reply| reply.as_u64().and_then(|it| u16::try_from(it).ok());
+        let slot = |reply| number(reply).filter(|slot| *slot < COUNT);
         let host = host.as_str().unwrap_or_default();
-        let address = node(host, slot(port)?, asked);
+        let address = node(host, number(port)?, asked);
         Some((slot(first)?, slot(last)?, address))
     };
     let ranges: Option<Vec<_>> = slots.as_list().iter().map(range).collect();
@@ -334,4 +336,23 @@ fn read(info: &Reply, slots: &Reply, asked: &Address) -> Option<Map> {
         ),
         ranges,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn map_has_only_slots_that_there_are() {
+        let info = "cluster_state:ok\r\ncluster_current_epoch:2\r\ncluster_my_epoch:1\r\n";
+        let info = Reply::Bytes(info.into());
+        let node = Reply::List(vec![Reply::Bytes("10.0.0.7".into()), Reply::Int(6379)]);
+        let asked = Address::tcp(("h", 6379));
+        for (first, last, is_read) in [(0, 16_383, true), (0, 16_384, false), (16_384, 1, false)] {
+            let range = vec![Reply::Int(first), Reply::Int(last), node.clone()];
+            let slots = Reply::List(vec![Reply::List(range)]);
+            let map = read(&info, &slots, &asked);
+            assert_eq!(map.is_some(), is_read, "{first} to {last}");
+        }
+    }
 }

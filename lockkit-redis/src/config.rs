@@ -18,6 +18,8 @@ const RECHECK: Duration = Duration::from_secs(5);
 /// leave it when a Sentinel names the new one, within about four.
 const FORMER_MASTER_SERVES: Duration = Duration::from_secs(5);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
+/// Timers cannot count to the end of all durations.
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(86_400);
 
 /// Where the server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -296,14 +298,14 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// The longest that connecting may take.
+    /// The longest that connecting may take, at most a day.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// The longest time without a reply: after half of it the connection is checked, after the other half
-    /// replaced.
+    /// The longest time without a reply, at most a day: after half of it the connection is checked, after the
+    /// other half replaced.
     pub const fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
@@ -337,6 +339,14 @@ impl RedisStoreBuilder {
             }
             (lease, _) => lease,
         }
+    }
+
+    /// How long a silent connection is watched, and then waited for when it is checked. A former primary that was
+    /// frozen must have been left before its successor grants.
+    pub(crate) fn patience(&self) -> Duration {
+        let half = self.response_timeout / 2;
+        self.quarantine_length()
+            .map_or(half, |length| half.min(length / 4))
     }
 
     /// What the store will be able to do.

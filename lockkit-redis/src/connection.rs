@@ -25,7 +25,7 @@ pub(crate) struct Link {
     /// Where the server keeps its quarantine; none where it has no key of its own, so that it grants nothing.
     pub(crate) primary_key: Mutex<Option<String>>,
     pub(crate) subscriptions: Arc<Subscriptions>,
-    pub(crate) state: watch::Sender<State>,
+    pub(crate) state: watch::Receiver<State>,
     /// Notified when a request has no reply.
     pub(crate) suspicion: Notify,
     /// Notified when the server says that it is not the primary.
@@ -53,11 +53,11 @@ pub(crate) enum Settled<T> {
 
 /// Returns a part of what requests need. Waits while that is pending; fails if the last try failed.
 pub(crate) async fn settled<T: Send + Sync, R>(
-    state: &watch::Sender<Settled<T>>,
+    state: &watch::Receiver<Settled<T>>,
     operation: &'static str,
     part: impl FnOnce(&T) -> R + Send,
 ) -> Result<R> {
-    let mut state = state.subscribe();
+    let mut state = state.clone();
     let settled = state.wait_for(|state| !matches!(state, Settled::Pending));
     match settled.await.as_deref() {
         Ok(Settled::Ready(value)) => Ok(part(value)),

@@ -8,6 +8,7 @@ use lockkit_core::{BackendError, Outcome};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::config::{Address, RedisStoreBuilder};
+use crate::slot::COUNT;
 
 /// What a request returns.
 pub(crate) type Result<T, E = BackendError> = std::result::Result<T, E>;
@@ -77,44 +78,35 @@ pub(crate) const CLUSTER: &str =
     "the server is a node of a Redis Cluster: write `redis+cluster://host1,host2,host3`";
 
 /// Another node of a cluster has the lock. Nothing was done.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{code} {slot} {host}:{port}")]
-pub(crate) struct Redirect {
-    code: &'static str,
+#[derive(Debug)]
+pub(crate) struct Redirect<'a> {
+    /// Whether the lock is only on its way there.
+    pub(crate) is_ask: bool,
     pub(crate) slot: u16,
     /// Empty if it is the host that was asked.
-    host: String,
+    host: &'a str,
     port: u16,
 }
 
-impl Redirect {
+impl<'a> Redirect<'a> {
     /// Of a failed step.
-    pub(crate) fn of(error: &BackendError) -> Option<&Self> {
-        StdError::source(error)?.downcast_ref()
-    }
-
-    /// Whether the lock is only on its way there.
-    pub(crate) fn is_ask(&self) -> bool {
-        self.code == "ASK"
+    pub(crate) fn of(error: &'a BackendError) -> Option<Self> {
+        Self::read(StdError::source(error)?.downcast_ref()?)
     }
 
     /// The address of that node, as the one at `asked` names it.
     pub(crate) fn address(&self, asked: &Address) -> Address {
-        node(&self.host, self.port, asked)
+        node(self.host, self.port, asked)
     }
 
-    fn read(error: &RedisError) -> Option<Self> {
-        let (node, slot) = error.redirect_node()?;
+    fn read(error: &'a RedisError) -> Option<Self> {
+        let (node, slot) = error.redirect_node().filter(|(_, slot)| *slot < COUNT)?;
         let (host, port) = node.rsplit_once(':')?;
-        let code = ["ASK", "MOVED"]
-            .into_iter()
-            .find(|code| says(error, code))?;
-        let (host, port) = (host.to_owned(), port.parse().ok()?);
         Some(Self {
-            code,
+            is_ask: says(error, "ASK"),
             slot,
             host,
-            port,
+            port: port.parse().ok()?,
         })
     }
 }
@@ -135,10 +127,8 @@ pub(crate) fn of_request(
     operation: &'static str,
     error: &RedisError,
 ) -> BackendError {
-    if config.clustered
-        && let Some(redirect) = Redirect::read(error)
-    {
-        return BackendError::new(BACKEND, operation, Outcome::Unavailable, redirect);
+    if config.clustered && Redirect::read(error).is_some() {
+        return BackendError::new(BACKEND, operation, Outcome::Unavailable, error.clone());
     }
     let mut why = text(error);
     if error.is_io_error() {
@@ -332,6 +322,19 @@ mod tests {
             text.contains("10.0.0.7:6379") && text.contains("Cluster"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn redirects_lead_to_slots_that_there_are() {
+        for (line, slot) in [
+            ("MOVED 16383 10.0.0.7:6379", Some(16_383)),
+            ("ASK 0 10.0.0.7:6379", Some(0)),
+            ("MOVED 16384 10.0.0.7:6379", None),
+        ] {
+            let error = server(line);
+            let redirect = Redirect::read(&error);
+            assert_eq!(redirect.map(|it| it.slot), slot, "{line}");
+        }
     }
 
     #[test]

@@ -4,10 +4,9 @@ use lockkit_core::contract::Ticket;
 use lockkit_core::store::section::FencedError;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, Outcome};
 use redis::Cmd;
-use tokio::time::timeout;
 
 use crate::backend::RedisStore;
-use crate::error::{BACKEND, PARTLY, fault, text_of};
+use crate::error::{PARTLY, fault, text_of};
 use crate::keys;
 use crate::reply::Reply;
 use crate::route::Route;
@@ -67,7 +66,7 @@ impl Script {
                 .arg(arguments);
             route.run(step, command).await
         };
-        match within_limit(store, step, store.masters.on(step.name, &ticket.name, work)).await {
+        match store.masters.on(step.name, &ticket.name, work).await {
             Ok(reply) => Ok(Some(reply)),
             Err(error) if text_of(&error).starts_with(HELD) => Ok(None),
             Err(error) if error.outcome() == Outcome::Unavailable => Ok(None),
@@ -146,7 +145,8 @@ impl<'a> Fenced<'a> {
     /// The command of a step that follows `guard.lua`.
     fn guarded(&self, step: &Step, keys: &[&str]) -> Cmd {
         let lock = keys::lock(&self.ticket.name);
-        let mut command = step.on(&[&[lock.as_str()], keys].concat());
+        let shares = keys::shares(&lock);
+        let mut command = step.on(&[&[lock.as_str(), &shares], keys].concat());
         command
             .arg(self.ticket.holder.to_string())
             .arg(self.token.to_string());
@@ -155,9 +155,8 @@ impl<'a> Fenced<'a> {
 
     async fn run(&self, step: &Step, command: &Cmd) -> Result<Reply, FencedError> {
         let work = async |route: Route| route.run(step, command.clone()).await;
-        let work = self.store.masters.on(step.name, &self.ticket.name, work);
-        let reply = within_limit(self.store, step, work).await;
-        reply.map_err(of_script)
+        let reply = self.store.masters.on(step.name, &self.ticket.name, work);
+        reply.await.map_err(of_script)
     }
 
     /// Runs commands, one after the other, if the lock is still held; returns one reply for each.
@@ -179,18 +178,6 @@ impl<'a> Fenced<'a> {
             other => Ok(vec![other]),
         }
     }
-}
-
-/// The result of a request, or that it took too long.
-async fn within_limit(
-    store: &RedisStore,
-    step: &Step,
-    work: impl Future<Output = Result<Reply, BackendError>>,
-) -> Result<Reply, BackendError> {
-    let limit = store.config.response_timeout;
-    let address = || store.config.address.to_string();
-    let late = |_| BackendError::timeout(BACKEND, step.name, limit, Some(&address()));
-    timeout(limit, work).await.map_err(late)?
 }
 
 fn of_script(error: BackendError) -> FencedError {

@@ -90,7 +90,7 @@ impl Masters {
         for _ in 0..MOST_REDIRECTS {
             let result = step(route.clone()).await;
             match (self, result.as_ref().err().and_then(Redirect::of)) {
-                (Self::Slots(cluster), Some(redirect)) => route = cluster.follow(redirect, &route),
+                (Self::Slots(cluster), Some(redirect)) => route = cluster.follow(&redirect, &route),
                 _ => return result,
             }
         }

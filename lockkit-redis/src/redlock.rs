@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, Grant, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{Capabilities, Failover, HolderId, LockName, PollRange, Waiting};
+use lockkit_core::{Capabilities, Failover, HolderId, LockName, Outcome, PollRange, Waiting};
 use tokio::runtime::Handle;
 
 use crate::backend::RedisStore;
@@ -181,7 +181,7 @@ impl RedlockStore {
             return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
         }
         // First, so that no attempt begins any more.
-        nodes.tickets.withdrawn(ticket);
+        nodes.withdrawn(ticket);
         let left = nodes.left(asked, &votes);
         let something_left = !left.is_empty();
         if something_left {
@@ -199,6 +199,7 @@ impl RedlockStore {
         operation: &'static str,
         name: &LockName,
         ask: impl Fn(RedisStore, LockName) -> F + Send + Sync,
+        ended: impl Fn(&Result<Option<LockState>>) -> bool + Send,
     ) -> Result<Option<LockState>>
     where
         F: Future<Output = Result<Option<LockState>>> + Send + 'static,
@@ -206,7 +207,8 @@ impl RedlockStore {
         let nodes = &self.0;
         let asked = nodes.all.iter();
         let asked = asked.map(|node| ask(node.store.clone(), name.clone()));
-        let (states, silent) = nodes.answers(operation, asked).await?;
+        let answers = nodes.answers(operation, nodes.patience, asked, ended);
+        let (states, silent) = answers.await?;
         let states: Vec<_> = states.into_iter().flatten().collect();
         Ok(states::merge(name, &states, nodes.all.len(), silent))
     }
@@ -238,9 +240,9 @@ impl DistributedLock for RedlockStore {
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
         let nodes = &self.0;
-        let asked = nodes.tickets.attempted(ticket);
+        let (number, asked) = nodes.attempted(ticket);
         let result = self.attempted(ticket, &asked).await;
-        nodes.tickets.resulted(ticket, &result);
+        nodes.tickets.answered(ticket, number, &result);
         result
     }
 
@@ -254,7 +256,7 @@ impl DistributedLock for RedlockStore {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let nodes = &self.0;
-        let asked = nodes.tickets.released(ticket);
+        let asked = nodes.released(ticket);
         let mut count = Count::new("release", nodes.all.len());
         let releases = (0..nodes.all.len()).map(|at| nodes.release(at, &asked));
         let enough = |(_, released)| {
@@ -272,12 +274,16 @@ impl DistributedLock for RedlockStore {
 
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         let ask = async |node: RedisStore, name| node.inspect_name(&name).await;
-        self.merged("inspect", name, ask).await
+        self.merged("inspect", name, ask, |_| false).await
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         let ask = async |node: RedisStore, name| node.break_name(&name).await;
-        self.merged("break", name, ask).await
+        let ended = |reply: &Result<Option<_>>| match reply {
+            Ok(before) => before.is_some(),
+            Err(error) => error.outcome() == Outcome::Indeterminate,
+        };
+        self.merged("break", name, ask, ended).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
@@ -286,7 +292,10 @@ impl DistributedLock for RedlockStore {
             async move { node.list_prefix(&prefix).await }
         };
         let nodes = &self.0;
-        let (lists, silent) = nodes.answers("list", nodes.all.iter().map(ask)).await?;
+        // A node makes a connection of its own for it, and sends several requests.
+        let (patience, asked) = (nodes.patience * 3, nodes.all.iter().map(ask));
+        let lists = nodes.answers("list", patience, asked, |_| false);
+        let (lists, silent) = lists.await?;
         let states = states::by_name(lists.into_iter().flatten());
         let merge =
             |(name, states): (_, Vec<_>)| states::merge(&name, &states, nodes.all.len(), silent);

@@ -83,7 +83,7 @@ async fn find(sentinels: Vec<Sentinel>, name: &str, limit: Duration) -> Result<M
         asked.spawn(async move { sentinel.ask().await });
     }
     let names_it = |answer: &Answer| matches!(answer, Answer::Master(_));
-    let (answers, failures) = survey(asked, majority, names_it, limit).await;
+    let (answers, mut failures) = survey(asked, majority, names_it, limit).await;
     let (mut masters, mut others) = (Vec::new(), None);
     for answer in answers {
         match answer {
@@ -92,19 +92,20 @@ async fn find(sentinels: Vec<Sentinel>, name: &str, limit: Duration) -> Result<M
         }
     }
     let newest = masters.into_iter().max_by_key(|master| master.epoch);
-    newest.ok_or_else(|| match others {
-        Some(others) => (Outcome::Rejected, unknown(name, &others)),
-        None => no_answer("no Sentinel names the master", failures, limit),
+    failures.extend(others.map(|others| (Outcome::Rejected, known(&others))));
+    newest.ok_or_else(|| {
+        let what = format!("no Sentinel names the master `{name}`");
+        no_answer(&what, failures)
     })
 }
 
-fn unknown(name: &str, others: &BTreeSet<String>) -> String {
+/// What those know that do not know the master.
+fn known(others: &BTreeSet<String>) -> String {
     let names: Vec<String> = others.iter().map(|name| format!("`{name}`")).collect();
-    let known = match &*names {
-        [] => "none".to_owned(),
-        names => names.join(", "),
-    };
-    format!("no Sentinel knows the master `{name}`; they know {known}")
+    match &*names {
+        [] => "those that answer know none".to_owned(),
+        names => format!("those that answer know {}", names.join(", ")),
+    }
 }
 
 /// Returns when a Sentinel names a master with a later epoch. It may be the same one, after another that was in

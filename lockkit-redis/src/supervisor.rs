@@ -39,21 +39,6 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// The connection has ended, or is to be replaced.
 struct Ended;
 
-/// Says at the end of its task that nothing connects any more, also where a cluster or a runtime ends it.
-struct Connecting(Arc<Link>);
-
-impl Drop for Connecting {
-    fn drop(&mut self) {
-        self.0.state.send_if_modified(|state| {
-            let waits = matches!(state, State::Pending);
-            if waits {
-                *state = State::Failed(Outcome::Unavailable, "the store left this server".into());
-            }
-            waits
-        });
-    }
-}
-
 impl Link {
     /// Begins to connect. The connection ends with the task that is returned.
     pub(crate) fn start(
@@ -69,11 +54,13 @@ impl Link {
             TokenTtl::After(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(0),
             TokenTtl::Never => 0,
         };
+        // With its task, which a cluster or a runtime may end, the sender ends: nobody waits for a connection then.
+        let (sender, state) = watch::channel(State::Pending);
         let link = Arc::new(Self {
             config,
             primary_key: Mutex::new(primary_key),
             subscriptions: Arc::new(subscriptions),
-            state: watch::Sender::new(State::Pending),
+            state,
             suspicion: Notify::new(),
             demoted: Notify::new(),
             misplaced,
@@ -82,16 +69,12 @@ impl Link {
             token_ttl: AtomicU64::new(token_ttl),
         });
         let (supervised, mut supervisor) = (Arc::clone(&link), JoinSet::new());
-        let supervise = async move {
-            let connecting = Connecting(supervised);
-            connecting.0.supervise().await
-        };
-        supervisor.spawn_on(supervise, runtime);
+        supervisor.spawn_on(async move { supervised.supervise(sender).await }, runtime);
         (link, supervisor)
     }
 
     /// Makes connections, one after the other, until the store is dropped.
-    async fn supervise(&self) {
+    async fn supervise(&self, state: watch::Sender<State>) {
         let longest = match self.config.fails_over() {
             true => LONGEST_FAILOVER_PAUSE,
             false => LONGEST_PAUSE,
@@ -123,7 +106,7 @@ impl Link {
                     let settled = Instant::now() + SETTLED;
                     let replied = self.replied.load(Ordering::Relaxed);
                     tokio::select! {
-                        Err(Ended) = self.serve(opened, admission, settled) => {}
+                        Err(Ended) = self.serve(&state, opened, admission, settled) => {}
                         never = shards::listen(self), if self.config.clustered => match never {},
                     }
                     let useful = self.replied.load(Ordering::Relaxed) != replied;
@@ -132,7 +115,7 @@ impl Link {
                         backoff.reset();
                     }
                     if std::mem::take(&mut at_once) {
-                        self.state.send_replace(State::Pending);
+                        state.send_replace(State::Pending);
                         continue;
                     }
                     let why = "the connection ended as soon as it was ready";
@@ -141,7 +124,7 @@ impl Link {
                 }
                 Err(failure) => failure,
             };
-            self.state.send_replace(State::Failed(outcome, why.into()));
+            state.send_replace(State::Failed(outcome, why.into()));
             self.misplaced.notify_one();
             at_once = false;
             sleep(backoff.pause()).await;
@@ -151,17 +134,17 @@ impl Link {
     /// Supervises a connection until it ends. Dropping its parts fails its requests.
     async fn serve(
         &self,
+        state: &watch::Sender<State>,
         mut opened: Opened,
         admission: Admission,
         settled: Instant,
     ) -> Result<Infallible, Ended> {
-        self.state
-            .send_replace(State::Ready((opened.connection.clone(), admission)));
+        state.send_replace(State::Ready((opened.connection.clone(), admission)));
         self.subscriptions.opened();
-        let patience = self.config.response_timeout / 2;
+        let patience = self.config.patience();
         let mut check = interval(patience.max(Duration::from_millis(10)));
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // A former primary that was frozen must have been left before its successor grants.
+        // With the patience behind it, shorter than a quarantine.
         let longest_idle = match self.config.quarantine_length() {
             Some(length) => IDLE_CHECK.min(length / 2),
             None => IDLE_CHECK,
@@ -231,7 +214,7 @@ impl Link {
         &self,
         request: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, Ended> {
-        match timeout(self.config.response_timeout / 2, request).await {
+        match timeout(self.config.patience(), request).await {
             Ok(Err(error)) if error.is_io_error() => Err(Ended),
             Ok(reply) => Ok(reply.unwrap_or_default()),
             Err(_) => Err(Ended),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockkit_core::Outcome;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -34,20 +35,19 @@ pub(crate) async fn survey<A: Send + 'static>(
             Err(_) => {}
         }
     }
+    if !asked.is_empty() {
+        let why = format!("no answer from {} within {limit:?}", asked.len());
+        failures.push((Outcome::Unavailable, why));
+    }
     (answers, failures)
 }
 
 /// Why nobody has answered. It is no use to ask again if all have refused.
-pub(crate) fn no_answer(what: &str, failures: Vec<Failure>, limit: Duration) -> Failure {
-    use lockkit_core::Outcome::{Rejected, Unavailable};
-    let outcome = match !failures.is_empty() && failures.iter().all(|(it, _)| *it == Rejected) {
-        true => Rejected,
-        false => Unavailable,
+pub(crate) fn no_answer(what: &str, failures: Vec<Failure>) -> Failure {
+    let outcome = match failures.iter().all(|(it, _)| *it == Outcome::Rejected) {
+        true => Outcome::Rejected,
+        false => Outcome::Unavailable,
     };
     let whys: Vec<String> = failures.into_iter().map(|(_, why)| why).collect();
-    let why = match &*whys {
-        [] => format!("within {limit:?}"),
-        whys => whys.join("; "),
-    };
-    (outcome, format!("{what}: {why}"))
+    (outcome, format!("{what}: {}", whys.join("; ")))
 }

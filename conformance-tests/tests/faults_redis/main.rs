@@ -55,11 +55,13 @@ fn tests() -> TestSuite {
         .test(opening::opening_waits_for_a_server_that_starts_later)
         .test(opening::opening_gives_up_when_its_wait_is_over)
         .test(opening::opening_ends_at_once_if_the_server_refuses)
+        .test(opening::endless_timeouts_are_long_ones)
         .test(stalls::short_pause_costs_no_hold)
         .test(stalls::long_pause_ends_the_hold_before_another_begins)
         .test(stalls::short_freeze_costs_no_hold)
         .test(stalls::long_freeze_ends_the_hold_before_another_begins)
         .test(stalls::acquires_cancelled_during_a_freeze_leave_no_hold)
+        .test(stalls::frozen_primary_is_left_within_the_quarantine)
         .test(waiters::killed_waiter_costs_three_rechecks_at_most)
         .test(waiters::stopped_waiter_costs_three_rechecks_at_most)
         .test(waiters::lost_message_costs_one_recheck_at_most)
@@ -77,6 +79,8 @@ fn tests() -> TestSuite {
         .test(sentinel::server_that_is_no_master_is_refused)
         .test(sentinel::unknown_name_is_refused_with_the_known_ones)
         .test(sentinel::no_answer_of_any_sentinel_is_unavailable)
+        .test(sentinel::name_unknown_to_one_sentinel_is_unavailable_while_others_are_away)
+        .test(sentinel::refusal_of_one_sentinel_is_unavailable_while_others_are_slow)
         .test(sentinel::sentinels_with_a_password_get_theirs)
         .test(sentinel::failover_with_tls);
     let no_proxy = missing(RedisServer::PROGRAM).or_else(|| missing(Nutcracker::PROGRAM));

@@ -30,6 +30,9 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(hashes_of_an_application_at_a_majority_are_refused)
         .test(lists_that_share_no_majority_are_refused)
         .test(server_that_is_there_twice_counts_once)
+        .test(slow_nodes_list_their_locks)
+        .test(break_at_a_minority_is_indeterminate)
+        .test(ticket_of_dead_nodes_is_forgotten)
         .test(eight_clients_take_turns)
 }
 
@@ -155,6 +158,64 @@ async fn three_dead_nodes_are_an_outage_until_they_are_back() -> Outcome {
     // They have lost their data.
     within(TTL + SOON, waiter.soon()).await???.release().await?;
     Ok(())
+}
+
+/// Each node needs several requests to list its locks.
+async fn slow_nodes_list_their_locks() -> Outcome {
+    let servers = nodes(3).await?;
+    let (proxies, hosts) = proxies(&servers).await?;
+    let client = client(hosts, Lease::renewed(LONG)).await?;
+    let guard = client.lock(NAME)?.acquire().await?;
+    for proxy in &proxies {
+        proxy.delay_both(LATE / 6);
+    }
+    let found = client.list("jobs/").await?;
+    ensure(found.len() == 1, format!("{found:?}"))?;
+    proxies.iter().for_each(Proxy::heal);
+    guard.release().await?;
+    Ok(())
+}
+
+/// The others are away: a node has ended the hold, which is an effect.
+async fn break_at_a_minority_is_indeterminate() -> Outcome {
+    let servers = nodes(3).await?;
+    let client = renewed(&servers, LONG).await?;
+    let lock = client.lock(NAME)?;
+    let guard = lock.acquire().await?;
+    let all = async || Ok(having(servers.nodes()).await? == 3);
+    until("all have it", all).await?;
+    for node in &servers.nodes()[1..] {
+        node.process().kill();
+    }
+    let unavailable = |error: &Error| matches!(error, Error::Backend(error) if error.outcome() == Effect::Unavailable);
+    until("the two are given up", async || {
+        Ok(lock.inspect().await.is_err_and(|it| unavailable(&it)))
+    })
+    .await?;
+    let broken = lock.break_lock().await;
+    let Err(Error::Backend(error)) = broken else {
+        return Err(Failure::new(format!("{broken:?}")));
+    };
+    ensure(error.outcome() == Effect::Indeterminate, error.to_string())?;
+    ensure(having(&servers.nodes()[..1]).await? == 0, "it is not ended")?;
+    // Nothing is left there to end.
+    let broken = lock.break_lock().await;
+    ensure(broken.is_err_and(|it| unavailable(&it)), "an effect twice")?;
+    drop(guard);
+    Ok(())
+}
+
+/// The client gives its release up when the lease has ended.
+async fn ticket_of_dead_nodes_is_forgotten() -> Outcome {
+    let servers = nodes(3).await?;
+    let store = store(servers.hosts().collect(), TTL).connect().await?;
+    let client = LockClient::builder(store.clone()).lease(Lease::renewed(TTL));
+    let client = client.build()?;
+    let guard = client.lock(NAME)?.acquire().await?;
+    servers.nodes().iter().for_each(|it| it.process().kill());
+    drop(guard);
+    within(TTL + SOON, client.drain()).await?;
+    ensure(store.tickets() == 0, "a ticket is kept")
 }
 
 async fn nodes_restarted_without_data_grant_nothing_while_a_lease_lasts() -> Outcome {

@@ -299,7 +299,7 @@ pub(crate) async fn unknown_name_is_refused_with_the_known_ones() -> Outcome {
     let error = refusal(&group.ports(), "orders").await?;
     ensure(error.outcome() == Effect::Rejected, error.to_string())?;
     let told = Failure::from(error).to_string();
-    let names = told.contains("`orders`") && told.contains("they know `locks`");
+    let names = told.contains("`orders`") && told.contains("know `locks`");
     ensure(names, told)
 }
 
@@ -314,6 +314,40 @@ pub(crate) async fn no_answer_of_any_sentinel_is_unavailable() -> Outcome {
     ensure(took <= Duration::from_millis(2500), format!("{took:?}"))?;
     let told = Failure::from(error).to_string();
     ensure(told.contains(&closed.to_string()), told)
+}
+
+/// Those that are away may know the name.
+pub(crate) async fn name_unknown_to_one_sentinel_is_unavailable_while_others_are_away() -> Outcome {
+    let group = SentinelGroup::forgetful().await?;
+    let free = conformance_tests::servers::free_port;
+    let ports = [group.ports()[0], free()?, free()?];
+    let error = refusal(&ports, "orders").await?;
+    ensure(error.outcome() == Effect::Unavailable, error.to_string())?;
+    let told = Failure::from(error).to_string();
+    let both = told.contains("know `locks`") && told.contains(&ports[1].to_string());
+    ensure(both, told)
+}
+
+/// Those that are slow may let this user in.
+pub(crate) async fn refusal_of_one_sentinel_is_unavailable_while_others_are_slow() -> Outcome {
+    let group = SentinelGroup::forgetful().await?;
+    let (mut ways, mut ports) = (Vec::new(), Vec::new());
+    for (at, port) in group.ports().into_iter().enumerate() {
+        let password = if at == 0 { ">another" } else { ">open-sesame" };
+        let words = ["ACL", "SETUSER", "default", "resetpass", password];
+        group.ask(at, &words).await?;
+        let way = Proxy::start(([127, 0, 0, 1], port).into()).await?;
+        if at > 0 {
+            // They let it in, but do not answer within half of `connect_timeout`.
+            way.delay_both(Duration::from_millis(350));
+        }
+        ports.push(way.addr().port());
+        ways.push(way);
+    }
+    let store = store("fifo", &ports).sentinel_password("open-sesame");
+    let error = store.connect().await.err();
+    let error = error.ok_or_else(|| Failure::new("it was opened"))?;
+    ensure(error.outcome() == Effect::Unavailable, error.to_string())
 }
 
 pub(crate) async fn sentinels_with_a_password_get_theirs() -> Outcome {

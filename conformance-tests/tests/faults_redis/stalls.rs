@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use conformance_tests::loss::loss_of;
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::RedisServer;
-use conformance_tests::task::{acquire, soon, within};
+use conformance_tests::task::{acquire, soon, until, within};
 use conformance_tests::{Outcome, ensure};
 use lockkit_core::Lock;
+use lockkit_redis::RedisStore;
 use tokio::time::{Instant, sleep};
 
 use crate::world::{LONG, TTL, WAYS, impatient_at, only_tokens_left};
@@ -29,6 +31,25 @@ pub(crate) async fn long_pause_ends_the_hold_before_another_begins() -> Outcome 
 
 pub(crate) async fn long_freeze_ends_the_hold_before_another_begins() -> Outcome {
     long_stall(Stall::Freeze).await
+}
+
+/// It may be a former primary, whose successor grants after the quarantine.
+pub(crate) async fn frozen_primary_is_left_within_the_quarantine() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+    let quarantine = SOON;
+    let store = RedisStore::builder().tcp("127.0.0.1", proxy.addr().port());
+    let store = store.quarantine(quarantine).response_timeout(LONG);
+    let store = store.connect().await?;
+    let connections = proxy.counts().connections;
+    server.process().stop()?;
+    let left = until("the connection is left", async || {
+        Ok(proxy.counts().connections > connections)
+    });
+    within(quarantine, left).await??;
+    drop(store);
+    server.process().resume()?;
+    Ok(())
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -160,6 +160,7 @@ impl Lock {
     ///
     /// # Errors
     /// - [`Error::InvalidOption`] if the lock is not exclusive, or a hold is to last longer than its guards.
+    /// - [`Error::Shutdown`] and [`Error::NoRuntime`] as in [`acquire`](Self::acquire).
     #[doc(hidden)]
     pub fn with_work(mut self, work: impl Into<Option<Work>>) -> Result<Self> {
         let why = if self.mode != Mode::Exclusive {
@@ -167,6 +168,7 @@ impl Lock {
         } else if self.min_hold.is_some() {
             "it is to be held for a time: leave out `with_min_hold`"
         } else {
+            self.check_open(false)?;
             self.work = work.into();
             return Ok(self);
         };
@@ -335,12 +337,18 @@ impl Lock {
 
     /// What every acquire does first; one that `has_limit` needs a timer.
     async fn enter(&self, has_limit: bool) -> Result<()> {
-        let runtime = &self.shared.context.runtime;
-        if Handle::try_current().is_err() || (has_limit && !runtime.has_time_here()) {
-            return Err(Error::NoRuntime);
-        }
         // A store that is always ready would otherwise let one task starve the others of its thread.
         tokio::task::consume_budget().await;
+        self.check_open(has_limit)
+    }
+
+    fn check_open(&self, has_limit: bool) -> Result<()> {
+        if Handle::try_current().is_err() {
+            return Err(Error::NoRuntime);
+        }
+        if has_limit {
+            self.needs_time()?;
+        }
         match self.shared.is_closing() {
             true => Err(Error::Shutdown),
             false => Ok(()),

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use lockkit_core::store::of_break;
+use lockkit_core::store::waiters::Waiters;
 use lockkit_core::{Capabilities, Outcome};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use super::quorum::{failure, majority, refused, silent};
-use super::tickets::Tickets;
+use super::sent::Sent;
 use crate::admission::{Admission, boot_micros};
 use crate::backend::RedisStore;
 use crate::connection::State;
@@ -43,7 +45,8 @@ pub(crate) struct Nodes {
     pub(crate) rules: Capabilities,
     /// The longest that nodes are waited for.
     pub(crate) patience: Duration,
-    pub(crate) tickets: Tickets,
+    /// How often each ticket gave nodes up, and its attempts since.
+    pub(crate) tickets: Waiters<Option<(u64, Arc<Sent>)>>,
     /// By how much the largest clock or token of any node is ahead of the boot clock, in microseconds.
     ahead: AtomicI64,
     pub(crate) runtime: Handle,
@@ -85,7 +88,7 @@ impl Nodes {
         }
         let ahead = open.iter().map(|admission| admission.ahead).max();
         Ok(Self {
-            tickets: Tickets::of_nodes(all.len()),
+            tickets: Waiters::default(),
             all,
             rules,
             patience,
@@ -125,31 +128,37 @@ impl Nodes {
         }
     }
 
-    /// Asks all nodes that reply in time. Returns their answers, and how many nodes have none.
+    /// Asks all nodes that reply within `patience`. Returns their answers, and how many nodes have none. `ended` says
+    /// which replies may mean that a hold was ended.
     ///
     /// # Errors
     /// - Why no majority has answered.
     pub(crate) async fn answers<T: Send + 'static>(
         &self,
         operation: &'static str,
+        patience: Duration,
         requests: impl Iterator<Item = impl Future<Output = Result<T>> + Send + 'static>,
+        ended: impl Fn(&Result<T>) -> bool + Send,
     ) -> Result<(Vec<T>, usize)> {
-        let (mut answers, mut errors) = (Vec::new(), Vec::new());
+        let (nodes, mut replies) = (self.all.len(), Vec::new());
         let take = |reply| {
+            replies.push(reply);
+            false
+        };
+        self.gather(requests, patience, take).await;
+        replies.resize_with(nodes, || Err(silent(operation)));
+        let broken = replies.iter().any(ended);
+        let (mut answers, mut errors) = (Vec::new(), Vec::new());
+        for reply in replies {
             match reply {
                 Ok(answer) => answers.push(answer),
                 Err(error) => errors.push(error),
             }
-            false
-        };
-        self.gather(requests, self.patience, take).await;
-        let nodes = self.all.len();
-        if answers.len() >= majority(nodes) {
-            let missing = nodes - answers.len();
-            return Ok((answers, missing));
         }
-        errors.resize_with(nodes - answers.len(), || silent(operation));
-        Err(failure(operation, nodes, errors))
+        if answers.len() >= majority(nodes) {
+            return Ok((answers, errors.len()));
+        }
+        Err(of_break(failure(operation, nodes, errors), broken))
     }
 
     /// Writes requests to nodes at once, and takes their replies until there are enough or the patience ends. Requests

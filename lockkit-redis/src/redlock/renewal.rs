@@ -15,7 +15,7 @@ type Results = Vec<Result<Renewal>>;
 impl Nodes {
     /// Renews tickets at all nodes. Slow nodes are repaired, too, when this has returned.
     pub(crate) async fn renew(self: &Arc<Self>, tickets: &[Ticket]) -> Results {
-        let asked = tickets.iter().map(|it| self.tickets.held(it)).collect();
+        let asked = tickets.iter().map(|it| self.held(it)).collect();
         let (tell, told) = oneshot::channel();
         drop(self.runtime.spawn(Arc::clone(self).keep(asked, tell)));
         let ended = |_| vec![Err(silent("renew")); tickets.len()];

@@ -42,6 +42,8 @@ if left == -2 then
     if first then leave(ME) end
     return {1, take(ME, TTL, WHO)}
   end
+  -- What a lock left behind that was deleted by hand.
+  redis.call('DEL', SHARES)
   pass_on(0, false, ME)
   left = redis.call('PTTL', LOCK)
 elseif left == -1 and kind() == 'hash' then

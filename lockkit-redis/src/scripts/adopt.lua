@@ -41,7 +41,7 @@ local function change_hands()
   redis.call('HDEL', LOCK, FROM)
   if mode_of(WHO) == 'x' and not shares then return redis.call('PEXPIREAT', LOCK, ends) end
   redis.call('HSET', LOCK, 'mode', string.match(mode_of(WHO), '[xw]') and 'lockkit:write' or 'lockkit')
-  redis.call('ZREM', SHARES, FROM)
+  if shares then redis.call('ZREM', SHARES, FROM) else redis.call('DEL', SHARES) end
   redis.call('ZADD', SHARES, ends, ME)
   live_until_the_latest_end()
 end

@@ -12,7 +12,7 @@ local CHANNEL, CLUSTERED, RW_CHANNEL = ARGV[4], ARGV[5], ARGV[6]
 local found = kind()
 local before = describe(found)
 if found ~= 'lock' and found ~= 'none' then return before end
-if found == 'lock' then redis.call('DEL', LOCK, SHARES) end
+redis.call('DEL', LOCK, SHARES)
 
 -- 2. As after a release.
 local ok, others = pcall(pass_on, 0, false)

@@ -6,7 +6,8 @@ local CHANNEL, REFUSE, CLUSTERED = ARGV[4], ARGV[5], ARGV[6]
 -- Ends the hold of the ticket, and returns whether it held.
 local function end_hold()
   local held = type(redis.pcall('HGET', LOCK, ME)) == 'string'
-  if held then redis.call('DEL', LOCK) end
+  -- With the shares that a lock left behind which was deleted by hand: they would count beside the next ones.
+  if held then redis.call('DEL', LOCK, SHARES) end
   -- An attempt that arrives later must not become a hold without an owner.
   -- Once a hold has ended, nothing in this step may fail any more.
   local call = held and redis.pcall or redis.call

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, Lock, LockClient, Outcome};
-use lockkit_redis::{Command, Script, Section};
+use lockkit_redis::{Command, Fenced, Script, Section};
 use tokio::runtime::Handle;
 
 use crate::server::Server;
@@ -122,6 +123,40 @@ async fn failed_script_frees_the_lock() {
         assert_eq!(server.cli(&["EXISTS", NAME]), "0");
     }
     drop(lock);
+}
+
+/// The client's shutdown refuses it as it refuses an acquire.
+#[tokio::test]
+async fn closed_client_applies_nothing() {
+    let server = Server::start(&[]).await;
+    let client = LockClient::new(server.open().await).unwrap();
+    let lock = client.lock(NAME).unwrap();
+    client.shutdown(Duration::ZERO).await.unwrap();
+    let refused = Section::of(&lock).apply(&buy(), &[LEFT], &[b"-1"]).await;
+    assert!(matches!(refused, Err(Error::Shutdown)), "{refused:?}");
+    assert_eq!(server.cli(&["EXISTS", LEFT]), "0");
+}
+
+#[tokio::test]
+async fn no_runtime_is_an_error_and_not_a_panic() {
+    let server = Server::start(&[]).await;
+    let client = LockClient::new(server.open().await).unwrap();
+    let lock = client.lock(NAME).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let polled = std::thread::spawn(move || {
+        let (section, buy) = (Section::of(&lock), buy());
+        let refused = section.apply(&buy, &[LEFT], &[b"-1"]).now_or_never();
+        assert!(
+            matches!(refused, Some(Err(Error::NoRuntime))),
+            "{refused:?}"
+        );
+        // It needs none, as the connection has its own.
+        let fenced = Fenced::by(&client, &guard).unwrap();
+        let sent = fenced.script(&buy, &[LEFT], &[b"-2"]).now_or_never();
+        assert!(sent.is_none(), "{sent:?}");
+        guard
+    });
+    polled.join().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::replies::{Fate, Way};
 use crate::server::{Server, free_port};
 use lockkit_core::contract::{Attempt, DistributedLock, Renewal, Ticket, Wake};
-use lockkit_core::{ClientId, HolderId, LockClient, LockName, Outcome, PollRange, Waiting};
+use lockkit_core::{
+    ClientId, FencingToken, HolderId, LockClient, LockName, Outcome, PollRange, Waiting,
+};
 use lockkit_redis::{Command, Fenced, FencedError, Protocol, RedisStore, Reply, Script};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
@@ -154,6 +156,15 @@ async fn replaces_connection_to_silent_server() {
         "{:?}",
         began.elapsed()
     );
+    let began = Instant::now();
+    let token = FencingToken::new(1).unwrap();
+    let fenced = Fenced::new(&store, ticket("a"), token);
+    let get = [Command::new("GET").arg("a")];
+    let failed = timeout(Duration::from_secs(5), fenced.commands(&get)).await;
+    let failed = failed.expect("the silence is never noticed");
+    assert!(matches!(failed, Err(FencedError::Backend(_))), "{failed:?}");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
     signal(&server, "-CONT");
     assert!(is_granted(&attempt(&store, &silent).await));
 }

@@ -8,7 +8,7 @@ use lockkit_core::contract::{
     Attempt, DistributedLock, Grant, Mode, Release, Renewal, Ticket, Wake,
 };
 use lockkit_core::{ClientId, HolderId, LockClient, LockName, Outcome, Queueing};
-use lockkit_redis::RedisStore;
+use lockkit_redis::{Command, Fenced, FencedError, RedisStore};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -138,6 +138,66 @@ async fn newcomer_passes_free_lock_to_first_waiter() {
     let Wake::Granted(_) = wake(&store, &first).await else {
         panic!()
     };
+}
+
+/// The lock of a reader is deleted by hand, and its share stays. Whoever shares the lock later is alone.
+#[tokio::test]
+async fn shares_without_their_lock_count_for_nobody() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    for end in ["release", "newcomer", "break", "adopt"] {
+        let reader = || ticket("a").with_mode(Mode::Read);
+        let (former, exclusive, next) = (reader(), ticket("a"), reader());
+        granted(&store, &former).await;
+        server.cli(&["DEL", "a"]);
+        granted(&store, &exclusive).await;
+        if end == "adopt" {
+            let adopted = store.adopt(exclusive.holder, &next).await.unwrap();
+            assert!(matches!(adopted, Attempt::Granted(_)), "{adopted:?}");
+        } else {
+            queued(&store, &next).await;
+        }
+        match end {
+            "release" => drop(store.release(&exclusive).await.unwrap()),
+            "newcomer" => {
+                server.cli(&["DEL", "a"]);
+                queued(&store, &ticket("a").with_enqueue(false)).await;
+            }
+            "break" => {
+                server.cli(&["DEL", "a"]);
+                assert!(store.break_lock(&name("a")).await.unwrap().is_none());
+            }
+            _ => {}
+        }
+        let shares = server.cli(&["ZRANGE", "lockkit_share:{a}", "0", "-1"]);
+        assert_eq!(shares, next.holder.to_string(), "{end}");
+        assert_eq!(store.release(&next).await.unwrap(), Release::Released);
+        for gone in [former, exclusive] {
+            store.release(&gone).await.unwrap();
+        }
+        assert_eq!(server.cli(&["EXISTS", "a", "lockkit_share:{a}"]), "0");
+    }
+}
+
+/// Its field stays in the lock while another has a share.
+#[tokio::test]
+async fn ended_share_does_no_work() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let reader = || ticket("a").with_mode(Mode::Read);
+    let (short, long) = (reader().with_ttl(Duration::from_secs(1)), reader());
+    let first = granted(&store, &short).await.token;
+    let second = granted(&store, &long).await.token;
+    let incr = [Command::new("INCR").arg("work")];
+    let fenced = Fenced::new(&store, short, first);
+    fenced.commands(&incr).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert_eq!(server.cli(&["HLEN", "a"]), "3");
+    let refused = fenced.commands(&incr).await;
+    assert!(matches!(refused, Err(FencedError::Fenced)), "{refused:?}");
+    let fenced = Fenced::new(&store, long, second);
+    let done = fenced.commands(&incr).await.unwrap();
+    assert_eq!(done[0].as_int(), Some(2));
 }
 
 #[tokio::test]
