@@ -96,7 +96,6 @@ async fn release(mut unreleased: Unreleased, before: Option<Before>, ends: Optio
         }
         sleep(pause).await;
     }
-    context.store.forget(ticket.holder);
 }
 
 /// Asks once, when it has its turn, which it keeps for this request only.
