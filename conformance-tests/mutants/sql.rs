@@ -54,6 +54,16 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
     ),
     ("mysql::LeaseNeverEnds", " OR expires_at <= {now})", ")"),
     (
+        "mysql::DeadPinLasts",
+        "IS_USED_LOCK(CONCAT('lockkit_', l.session)) IS NULL",
+        "1 = 0",
+    ),
+    (
+        "mysql::TurnHidesPlace",
+        "{now} + 2 * (GREATEST(l.waiting_until, {now}) - {now})",
+        "9000000000000000000",
+    ),
+    (
         "postgres::ReleaseWithoutOwnerCheck",
         "WHERE m.name = {name} AND m.holder = {holder}",
         "WHERE m.name = {name} AND {holder} <> ''",

@@ -62,6 +62,9 @@ impl<D: Dialect> Drop for Inner<D> {
 impl<D: Dialect> SqlStore<D> {
     pub(crate) async fn connect(source: Source<D::Driver>, options: Options) -> Result<Self> {
         let table = options.table.clone();
+        Handle::try_current().map_err(|error| {
+            errors::<D>().rejected("connect", Problem::Refused, error.to_string())
+        })?;
         let dialect = D::open(source, options).await?;
         let inner = Arc::new(Inner { dialect, table });
         Ok(Self { inner })
@@ -160,7 +163,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         let attempt = |dialect: Arc<D>| async move {
             let acquire = async |key| match ticket.mode.is_exclusive() {
                 true => dialect.attempt(&ticket, key).await,
-                false => shares::attempt(&*dialect, &ticket).await,
+                false => shares::attempt(&*dialect, &ticket, key).await,
             };
             let waiters = &dialect.common().waiters;
             let number = waiters.attempted(&ticket);

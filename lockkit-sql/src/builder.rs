@@ -78,7 +78,7 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         self
     }
 
-    /// The most connections for acquires and releases. There is one more for renewals, and one for wake-ups
+    /// The most connections for acquires and releases, from 1 to 1000. There is one more for renewals, and one for wake-ups
     /// and the session of the client. SQLite has one for all.
     pub const fn connections(mut self, most: usize) -> Self {
         self.options.connections = most;
@@ -92,7 +92,7 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     }
 
     /// Ties holds to a session of this client, so that a crash frees them at once. Pinned holds and others
-    /// exclude each other. Refused behind a pooler in transaction mode.
+    /// exclude each other. Refused behind a pooler in transaction mode, and by SQLite, which has no sessions.
     pub const fn pin(mut self, pin: bool) -> Self {
         self.options.pin = pin;
         self

@@ -6,6 +6,10 @@ use lockkit_core::{Capabilities, PollRange, Queueing};
 
 use crate::table::Table;
 
+/// The longest that a store waits for a connection, its session or the lock of a file, if nothing else is set. Less than
+/// the client's timeout of a request, so that the caller gets the reason, and knows that nothing was requested.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(1500);
+
 /// What is done about the table when a store is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -79,7 +83,7 @@ impl Default for Options {
             wake: Wake::Push,
             poll: None,
             connections: 8,
-            connect_timeout: Duration::from_secs(2),
+            connect_timeout: PATIENCE,
             pin: false,
             prepare: true,
             #[cfg(feature = "sqlite")]

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use async_trait::async_trait;
-use lockkit_core::{BackendError, Guard, InvalidName, LockClient, LockName};
+use lockkit_core::{BackendError, Error, Guard, InvalidName, LockClient, LockName};
 use sqlx::{Database, Transaction};
 
 use crate::backend::SqlStore;
@@ -23,7 +23,7 @@ pub enum GuardedError {
     ForeignStore,
     /// The client refuses: the hold has other guards, is to be kept after its last one, or shares its lock.
     #[error(transparent)]
-    Refused(lockkit_core::Error),
+    Refused(Error),
     /// The text cannot name a lock.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
@@ -61,6 +61,7 @@ pub trait StillHeld<D: Database> {
     ///
     /// # Errors
     /// - [`GuardedError::Fenced`] if the hold has ended: roll back.
+    /// - [`GuardedError::Refused`] if the hold is one to read or a permit.
     /// - [`GuardedError::ForeignStore`] if the client's store is not in a database of this kind. The caller
     ///   ensures that it is the same database.
     /// - [`GuardedError::Backend`] if the database failed.
@@ -89,6 +90,7 @@ impl<D: Stored> StillHeld<D> for LockClient {
     ) -> Result<(), GuardedError> {
         let store: Option<&SqlStore<D::Dialect>> = self.store();
         let store = store.ok_or(GuardedError::ForeignStore)?;
+        refuse_shared(guard, "guard")?;
         let token = guard.token().get().cast_signed();
         let values = Values::of(guard.ticket()).number("token", token);
         let query = store.dialect().common().guard.text(&values);
@@ -96,6 +98,16 @@ impl<D: Stored> StillHeld<D> for LockClient {
         let held = rows(&replies).next().is_some();
         held.then_some(()).ok_or(GuardedError::Fenced)
     }
+}
+
+/// Refuses a hold beside others, whose row does not keep writers out until the transaction ends.
+pub(crate) fn refuse_shared(guard: &Guard, what: &str) -> Result<(), GuardedError> {
+    let mode = guard.ticket().mode;
+    if mode.is_exclusive() {
+        return Ok(());
+    }
+    let what = format!("a hold to {mode} cannot {what} a transaction");
+    Err(GuardedError::Refused(Error::InvalidOption { what }))
 }
 
 /// A lock that lasts as long as a transaction of the application, and no longer.

@@ -106,7 +106,7 @@ impl<D: Driver> Pool<D> {
             steps: Semaphore::new(if D::ALONE {
                 1
             } else {
-                options.connections.max(1)
+                options.connections.clamp(1, 1000)
             }),
             renewals: Semaphore::new(1),
             waiting: Semaphore::new(4),

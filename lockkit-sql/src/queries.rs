@@ -16,6 +16,8 @@ pub struct Common {
     pub(crate) purge: Template,
     /// Ends a hold that was seen.
     pub(crate) break_lock: Template,
+    /// Returns a row if a ticket still holds, after a release that found nothing: then its row is locked.
+    pub(crate) is_mine: Template,
     /// Returns a row if a hold lasts, and blocks takeovers until its transaction ends.
     pub(crate) guard: Template,
     /// Ends a hold that lasts, in a transaction of the application. Its last statement says whether it did.
@@ -33,16 +35,18 @@ pub struct Common {
 #[derive(Debug)]
 pub(crate) struct Shares {
     pub(crate) probe: Template,
-    pub(crate) share: Template,
+    /// Of a ticket that shares.
+    pub(crate) share: Taking,
     /// Whether that also gives a place to a ticket that must wait.
     pub(crate) places_at_once: bool,
-    /// What a ticket that shares would find.
-    pub(crate) look: Template,
+    /// Of an exclusive ticket, where nothing tells it of its turn.
+    pub(crate) turn: Taking,
     pub(crate) unshare: Template,
     pub(crate) renew: Template,
     /// Renews holds of one name, and waits for its row, where that is better than to look again.
     pub(crate) renew_in_turn: Option<Template>,
-    pub(crate) turn: Template,
+    /// Shortens the lease of a holder whose session has ended, where that is not a part of `share`.
+    pub(crate) end_with_session: Option<Template>,
     pub(crate) place: Template,
     pub(crate) withdraw: Template,
     pub(crate) sweep: Template,
@@ -52,12 +56,23 @@ pub(crate) struct Shares {
     pub(crate) purge: Template,
 }
 
+/// How a ticket becomes a holder.
+#[derive(Debug)]
+pub(crate) struct Taking {
+    pub(crate) step: Template,
+    /// What the ticket would find.
+    pub(crate) look: Template,
+}
+
 /// How a database writes the parts of those queries.
 #[derive(Debug)]
 pub(crate) struct Words {
     /// Begins a transaction.
     pub(crate) start: &'static str,
     pub(crate) commit: &'static str,
+    /// Commits before the reply is read, where transactions of a name run beside each other. Of two, of which neither
+    /// sees what the other writes, one then sees what the other has written.
+    pub(crate) committed: &'static str,
     /// Inserts the row of a new name.
     pub(crate) make_row: &'static str,
     /// Locks the row of the name if it is one of `{which}`.
@@ -80,6 +95,10 @@ pub(crate) struct Words {
     pub(crate) announce: &'static str,
     /// Shortens the lease of a holder whose session has ended, where waiting for it is not enough.
     pub(crate) ask: &'static str,
+    /// Elsewhere whether the session of the holder in a row `l` has ended, so that its lease is to be shortened.
+    pub(crate) session_ended: &'static str,
+    /// What a ticket sends that has found so.
+    pub(crate) end_with_session: Option<&'static str>,
     /// Gives a place to a ticket that must wait, after `ask`.
     pub(crate) placed: &'static str,
     /// Notifies the waiters of the name.
@@ -152,6 +171,16 @@ const SHARE: &Parts = &[
     ),
 ];
 
+const TURN: &Parts = &[
+    SKIP,
+    ("{which}", "1 = 1"),
+    // For at least half of the time that the last of them lasts.
+    (
+        "{told}",
+        "{last_place} <= {now} + 2 * ({greatest}(l.waiting_until, {now}) - {now})",
+    ),
+];
+
 const ANY: &Parts = &[SKIP, ("{which}", "1 = 1")];
 
 /// The row of the name must say for how long any ticket waits: each renews its place long before this ends.
@@ -198,30 +227,41 @@ const ADOPT_SHARED: &Parts = &[
 const PROBE: &str = "SELECT l.label, h.name, h.holder, h.token, h.expires_at, h.room, h.label, h.note, h.session \
      FROM {table} AS l, {holds} AS h WHERE 1 = 0;";
 
+impl Words {
+    /// Writes them into a query.
+    fn write(&self, text: &str) -> String {
+        let words = [
+            ("{start}", self.start),
+            ("{commit}", self.commit),
+            ("{committed}", self.committed),
+            ("{void}", self.void),
+            ("{greatest}", self.greatest),
+            ("{upsert}", self.upsert),
+            ("{ask}", self.ask),
+            ("{session_ended}", self.session_ended),
+            ("{placed}", self.placed),
+            ("{notify}", self.notify),
+        ];
+        replace(text, &words)
+    }
+}
+
 impl Shares {
     /// `read` writes the table into a query.
     pub(crate) fn new(words: &Words, read: impl Fn(&str) -> Template) -> Self {
-        let read = |text: &str| {
-            let words = [
-                ("{start}", words.start),
-                ("{commit}", words.commit),
-                ("{void}", words.void),
-                ("{greatest}", words.greatest),
-                ("{upsert}", words.upsert),
-                ("{ask}", words.ask),
-                ("{placed}", words.placed),
-                ("{notify}", words.notify),
-            ];
-            read(&replace(text, &words))
-        };
+        let read = |text: &str| read(&words.write(text));
         let step = |files: &[&str], parts: &Parts| {
             let text = [&["{start}"], files, &["{commit}"]].concat().join("\n");
             read(&replace(&text.replace("{mine}", words.mine), parts))
         };
-        let share = include_str!("sql/share.sql");
+        let (share, turn) = (include_str!("sql/share.sql"), include_str!("sql/turn.sql"));
         let mark = words.lock.replace("FOR UPDATE", words.mark);
         let seen = include_str!("sql/share_seen.sql");
-        let look = replace(&seen.replace("{mine}", "NULL"), SHARE);
+        let turn_seen = include_str!("sql/turn_seen.sql");
+        let look = |seen: &str, parts| {
+            let seen = seen.replace("{mine}", "NULL").replace("{told}", "NULL");
+            read(&replace(&seen, parts))
+        };
         // Waits for the steps of others that hold: no transaction of an application locks their row.
         let wait = words.lock.replace("{skip}", "");
         let wait = wait.replace(
@@ -233,8 +273,17 @@ impl Shares {
         Self {
             probe: read(PROBE),
             places_at_once: !words.placed.is_empty(),
-            share: step(&[words.make_row, &wait, words.lock, share, seen], SHARE),
-            look: read(&look),
+            share: Taking {
+                step: step(&[words.make_row, &wait, words.lock, share, seen], SHARE),
+                look: look(seen, SHARE),
+            },
+            turn: Taking {
+                step: step(
+                    &[words.make_row, words.lock, turn, "{committed}", turn_seen],
+                    TURN,
+                ),
+                look: look(turn_seen, TURN),
+            },
             unshare: step(
                 &[words.lock, include_str!("sql/unshare.sql"), words.hand_on],
                 UNSHARE,
@@ -244,7 +293,7 @@ impl Shares {
                 let wait = words.renew.replace("{skip}", "");
                 read(&[limit, &wait].concat())
             }),
-            turn: step(&[words.lock, include_str!("sql/turn.sql")], ANY),
+            end_with_session: words.end_with_session.map(&read),
             place: step(&[words.announce, include_str!("sql/place.sql")], PLACES),
             withdraw: step(
                 &[words.make_row, &mark, include_str!("sql/withdraw.sql")],

@@ -10,7 +10,7 @@ use sqlx::{Database, Execute, Transaction};
 use crate::backend::SqlStore;
 use crate::dialect::Steps as _;
 use crate::driver::{Driver, prepared, send, text};
-use crate::guarded::{GuardedError, Stored};
+use crate::guarded::{GuardedError, Stored, refuse_shared};
 use crate::places::Known;
 use crate::turns;
 use crate::values::Values;
@@ -100,13 +100,7 @@ impl<D: Stored> ReleaseIn<D> for Guard {
         let store: &SqlStore<D::Dialect> = store.ok_or(GuardedError::ForeignStore)?;
         let common = store.dialect().common();
         let (ticket, token) = (self.ticket().clone(), self.token());
-        if !ticket.mode.is_exclusive() {
-            let what = format!(
-                "a hold to {} cannot be released in a transaction",
-                ticket.mode
-            );
-            return Err(GuardedError::Refused(Error::InvalidOption { what }));
-        }
+        refuse_shared(&self, "be released in")?;
         let values = Values::of(&ticket).number("token", token.get().cast_signed());
         // No renewal finds the lock released.
         let release = self.defer_release().map_err(|error| match error {

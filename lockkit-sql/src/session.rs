@@ -21,12 +21,11 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::config::PATIENCE;
 use crate::error::{Errors, Problem, Result, at};
 use crate::places::{self, Known};
 use crate::pool::{OLDEST, longest_use};
 
-/// The longest that an attempt waits until a session is open.
-const OPENING: Duration = Duration::from_secs(2);
 /// A session is given up whose server returns no reply for this long.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 /// The time between two looks whether an old session has no holds left.
@@ -72,12 +71,13 @@ pub(crate) trait Connect: Send + Sync + 'static {
 }
 
 /// Keeps the session open from now on, and opens it if it is not the `first` one. Does nothing if it was
-/// called before.
+/// called before in a runtime that has not ended.
 pub(crate) fn start<C: Connect>(this: &Arc<C>, first: Option<(C::Connection, i64)>) {
-    lock(&this.session().task).get_or_insert_with(|| {
-        let task = keep(Arc::clone(this), first);
-        Handle::current().spawn(task).abort_handle()
-    });
+    let mut task = lock(&this.session().task);
+    if task.as_ref().is_none_or(AbortHandle::is_finished) {
+        let keep = Handle::current().spawn(keep(Arc::clone(this), first));
+        *task = Some(keep.abort_handle());
+    }
 }
 
 /// Keeps a session open until it is closed.
@@ -147,7 +147,7 @@ impl Session {
     async fn key(&self, address: impl Fn() -> String + Send + Sync) -> Result<i64> {
         let mut state = self.state.subscribe();
         let is_known = |state: &State| !matches!(state, State::Opening);
-        let known = timeout(OPENING, state.wait_for(is_known)).await;
+        let known = timeout(PATIENCE, state.wait_for(is_known)).await;
         match known.map(|state| state.map(|state| state.clone())) {
             Ok(Ok(State::Open(key))) => Ok(key),
             Ok(Ok(State::Failed(error))) => Err(error),
@@ -337,6 +337,21 @@ mod tests {
         sleep(LOOK_AGAIN + SHORTEST_PAUSE * 2).await;
         assert_eq!(session.key(String::new).await.unwrap(), 3);
         session.close();
+    }
+
+    /// A program may open a store in one runtime, and use it in another.
+    #[test]
+    fn starts_again_after_the_end_of_its_runtime() {
+        let runtime = || {
+            let runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = { runtime }.enable_time().build();
+            runtime.unwrap()
+        };
+        let fake = runtime().block_on(started());
+        runtime().block_on(async {
+            start(&fake, None);
+            assert_eq!(fake.session().key(String::new).await.unwrap(), 2);
+        });
     }
 
     /// A release may grant to a ticket while its attempt, which found the lock held, is under way.

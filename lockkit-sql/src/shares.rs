@@ -1,4 +1,4 @@
-//! Holds beside others: readers and permits, the exclusive tickets that wait for them, notes and hand-over.
+//! Holds beside others: readers and permits; exclusive tickets that nothing tells of their turn; notes and hand-over.
 //!
 //! They have rows in the second table. While one of them holds, the row of the name says `~` as its holder
 //! and ends with the last of them, so that exclusive tickets find it held. What the rows mean is decided
@@ -13,6 +13,7 @@ use crate::dialect::Steps;
 use crate::driver::{Columns, Driver as _, rows};
 use crate::error::{Result, after};
 use crate::places::{self, Seen};
+use crate::queries::{Common, Taking};
 use crate::turns::{self, locked};
 use crate::values::{Values, token};
 
@@ -22,30 +23,42 @@ pub(crate) const STEP: Duration = Duration::from_millis(10);
 /// How long a release takes that began before a place was there, with commits of both that wait for the disk.
 const RELEASE: Duration = Duration::from_millis(50);
 
-/// Tries to hold beside others.
-pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Attempt> {
-    let values = Values::of(ticket).number("window", turns::window(store, ticket));
-    let share = &store.common().shares.share;
-    let (rules, waiters) = (&store.common().rules, &store.common().waiters);
+/// Tries to hold beside others; or alone in its turn, of which nothing tells the ticket.
+pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket, session: i64) -> Result<Attempt> {
+    let values = Values::of(ticket)
+        .number("window", turns::window(store, ticket))
+        .number("session", session);
+    let Common {
+        rules,
+        waiters,
+        shares,
+        ..
+    } = store.common();
+    let alone = ticket.mode.is_exclusive();
     let has_waited = places::has_waited(waiters, ticket);
-    let places = ticket.enqueue && store.common().shares.places_at_once;
+    let take = if alone { &shares.turn } else { &shares.share };
+    let places = ticket.enqueue && shares.places_at_once;
     if places {
         places::may_have_place(waiters, ticket);
     }
-    // Most looks of a waiter find nothing to do but to keep its place. One without a place may hold by now.
-    let kept = match has_waited {
-        true => look(store, &values).await?,
+    // Most looks of a waiter find nothing to do but to keep its place. One that shares and has no place may hold by now.
+    let kept = match alone || has_waited {
+        true => look(store, take, &values).await?,
         false => None,
     };
-    let kept = kept.filter(|seen| seen.place > 0);
+    let kept = kept.filter(|seen| alone || seen.place > 0);
     let is_new = ticket.enqueue && kept.is_none();
     let found = match kept {
         Some(seen) => Some(Shared::Refused(seen)),
-        None => locked(store, "attempt", share, &values, 1, Shared::read).await?,
+        None => locked(store, "attempt", &take.step, &values, 1, Shared::read).await?,
     };
     Ok(match found {
-        Some(Shared::Granted(token)) => {
+        Some(Shared::Granted(token, told)) => {
             places::told_to_hold(waiters, ticket);
+            if !told {
+                // A ticket took its place meanwhile. If this fails, another may pass it.
+                let _ = locked(store, "attempt", &take.step, &values, 1, |_| ()).await;
+            }
             Attempt::Granted(Grant::new(token, ticket.ttl))
         }
         Some(Shared::Refused(seen)) => {
@@ -53,7 +66,7 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
             let (seen, held) = placed.map_err(after(places))?;
             places::told_to_wait(waiters, ticket, Some(&seen));
             // Others may have made room before there was a place.
-            let look = async || look(store, &values).await.map_err(after(true));
+            let look = async || look(store, take, &values).await.map_err(after(true));
             let refused = held || look().await?.is_some();
             // A release under way may not see a new place, and tells only those whose places it sees.
             match refused {
@@ -64,20 +77,26 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket) -> Result<Atte
                 false => Attempt::held_for(Some(STEP)),
             }
         }
-        // Soon, if the row is locked, perhaps by a release.
+        // Soon, if the row is locked, perhaps by a release. A transaction of an application may lock it for long.
         None => {
             places::told_to_wait(waiters, ticket, None);
-            Attempt::held_for(Some(STEP))
+            Attempt::held_for((!alone).then_some(STEP))
         }
     })
 }
 
-/// What would make a ticket wait; `None` if nothing would. Waits for no lock.
-async fn look<S: Steps>(store: &S, values: &Values<'_>) -> Result<Option<Seen>> {
-    let look = &store.common().shares.look;
-    let replies = store.pool().step("attempt", look, values).await?;
-    let row = rows(&replies).last();
-    let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable("attempt"))?;
+/// What would make a ticket wait; `None` if nothing would. Waits for no lock. If it is a holder whose session has ended,
+/// that does not last for long any more.
+async fn look<S: Steps>(store: &S, take: &Taking, values: &Values<'_>) -> Result<Option<Seen>> {
+    let replies = store.pool().step("attempt", &take.look, values).await?;
+    let Some(row) = rows(&replies).last() else {
+        return Ok(None);
+    };
+    let shorten = store.common().shares.end_with_session.as_ref();
+    if let Some(shorten) = shorten.filter(|_| row.truth(8)) {
+        let shorten = shorten.text(values);
+        store.pool().ask("attempt", &shorten).await?;
+    }
     Ok(row.truth(1).then(|| seen(row)))
 }
 
@@ -90,7 +109,7 @@ pub(crate) async fn adopt<S: Steps>(store: &S, from: HolderId, ticket: &Ticket) 
     };
     let values = Values::of(ticket).number("window", 0).holder("from", from);
     match locked(store, "adopt", adopt, &values, 1, Shared::read).await? {
-        Some(Shared::Granted(token)) => Ok(Attempt::Granted(Grant::new(token, ticket.ttl))),
+        Some(Shared::Granted(token, _)) => Ok(Attempt::Granted(Grant::new(token, ticket.ttl))),
         Some(Shared::Refused(_)) => Ok(Attempt::held()),
         None => Err(S::Driver::ERRORS.skipped("adopt")),
     }
@@ -98,18 +117,22 @@ pub(crate) async fn adopt<S: Steps>(store: &S, from: HolderId, ticket: &Ticket) 
 
 /// What a step that may make a hold has found.
 enum Shared {
-    Granted(FencingToken),
+    /// With the token, and whether the row of the name tells of all places.
+    Granted(FencingToken, bool),
     Refused(Seen),
 }
 
 impl Shared {
     fn read(row: &impl Columns) -> Self {
         let token = row.number(0).and_then(token);
-        token.map_or_else(|| Self::Refused(seen(row)), Self::Granted)
+        match token {
+            Some(token) => Self::Granted(token, row.truth(9)),
+            None => Self::Refused(seen(row)),
+        }
     }
 }
 
-/// What makes a ticket wait that shares.
+/// What makes a ticket wait.
 fn seen(row: &impl Columns) -> Seen {
     let seen = Seen::read(row);
     let held = seen.left > 0;

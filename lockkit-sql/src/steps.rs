@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkit_core::contract::{Holder, LockState, Mode, Renewal, Ticket};
+use lockkit_core::contract::{Holder, LockState, Mode, Release, Renewal, Ticket};
 use lockkit_core::{BackendError, HolderId, LockName, Outcome};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::config::{Options, Schema};
 use crate::dialect::Steps;
 use crate::driver::{Columns, Driver, Reply, changed, rows};
-use crate::error::{Errors, Problem, Result};
+use crate::error::{Errors, Problem, Result, after};
 use crate::pool::Pool;
 use crate::table::{Which, misfit};
 use crate::template::Template;
@@ -254,13 +254,38 @@ pub(crate) async fn break_lock<S: Steps>(store: &S, name: &LockName) -> Result<O
     }
 }
 
+/// Ends an exclusive hold. `in_time` reads whether its lease had not ended; `None` if no row was changed.
+pub(crate) async fn release<S: Steps>(
+    store: &S,
+    release: &Template,
+    ticket: &Ticket,
+    in_time: impl Fn(&[Reply<S::Driver>]) -> Option<bool> + Send,
+) -> Result<Release> {
+    let values = Values::of(ticket);
+    let is_mine = store.common().is_mine.text(&values);
+    for _ in 0..3 {
+        let replies = store.pool().step("release", release, &values).await?;
+        match in_time(&replies) {
+            Some(true) => return Ok(Release::Released),
+            Some(false) => return Ok(Release::NotHeld),
+            None => {}
+        }
+        let replies = store.pool().ask("release", &is_mine).await?;
+        if rows(&replies).next().is_none() {
+            return Ok(Release::NotHeld);
+        }
+    }
+    Err(S::Driver::ERRORS.skipped("release"))
+}
+
 /// Deletes rows that were not used for long. Returns their number.
 pub(crate) async fn purge<S: Steps>(store: &S, unused_for: Duration) -> Result<u64> {
     let values = Values::new().number("unused", micros(unused_for));
     let delete = store.common().purge.text(&values);
     let replies = store.pool().ask("purge", &delete).await?;
     let delete = &store.common().shares.purge;
-    store.pool().transact("purge", delete, &values).await?;
+    let deleted = store.pool().transact("purge", delete, &values).await;
+    deleted.map_err(after(true))?;
     Ok(replies.iter().map(|reply| reply.changed).sum())
 }
 

@@ -192,7 +192,7 @@ pub(crate) mod tests {
         let name = LockName::new("a'; DROP TABLE x; --").unwrap();
         let holder = HolderId::new(ClientId::random(), 1);
         let ticket = Ticket::new(name.clone(), holder, Duration::from_secs(30));
-        let numbers = "session wait random token payload unused window refuse exclusive";
+        let numbers = "session random token payload unused window refuse exclusive";
         for which in [Which::Prefix("a'b"), Which::Name(&name)] {
             let mut values = Values::of(&ticket)
                 .holder("from", holder)

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::contract::{Attempt, Grant, Ticket};
+use lockkit_core::contract::Ticket;
 use lockkit_core::store::waiters::Waiters;
 use lockkit_core::{HolderId, queue_window};
 use tokio::time::sleep;
@@ -17,7 +17,7 @@ use crate::error::{Result, after};
 use crate::places::{self, Known, Seen};
 use crate::steps::pauses;
 use crate::template::Template;
-use crate::values::{Values, micros, token};
+use crate::values::{Values, micros};
 
 /// For how long attempts are refused that may still arrive, at most: the connection of a request without a reply is
 /// closed long before.
@@ -29,33 +29,6 @@ pub(crate) fn window<S: Steps>(store: &S, ticket: &Ticket) -> i64 {
         true => micros(queue_window(&store.common().rules, ticket.ttl)),
         false => 0,
     }
-}
-
-/// Lets an exclusive ticket wait that found the lock held, or tickets that wait, where nothing tells it of its turn.
-/// `waiting`: whether any wait. Returns `None` if the lock is free, and only the row locked.
-pub(crate) async fn wait<S: Steps>(
-    store: &S,
-    ticket: &Ticket,
-    session: i64,
-    seen: &Seen,
-    waiting: bool,
-) -> Result<Option<Attempt>> {
-    if seen.waits() {
-        let (seen, _) = place(store, ticket, *seen).await?;
-        places::told_to_wait(&store.common().waiters, ticket, Some(&seen));
-        return Ok(Some(seen.answer(&store.common().rules)));
-    }
-    if !waiting && !places::has_waited(&store.common().waiters, ticket) {
-        return Ok(None);
-    }
-    let values = Values::of(ticket).number("session", session);
-    let turn = &store.common().shares.turn;
-    let found = locked(store, "attempt", turn, &values, 1, |row| row.number(0)).await?;
-    let token = found.flatten().and_then(token);
-    if token.is_some() {
-        places::told_to_hold(&store.common().waiters, ticket);
-    }
-    Ok(token.map(|token| Attempt::Granted(Grant::new(token, ticket.ttl))))
 }
 
 /// Gives a ticket that waits a place, or renews it when a quarter of it is over. Returns what was seen with the place, and
@@ -80,8 +53,8 @@ pub(crate) async fn place<S: Steps>(
     };
     let found = locked(store, "attempt", step, &values, 0, read).await?;
     let (place, end, held) = found.unwrap_or_default();
-    // A release finds the place of a ticket that only renews it.
-    let held = held || seen.place > 0;
+    // A release finds the place of a ticket that only renews it. Nothing tells an exclusive ticket of its turn here.
+    let held = held || seen.place > 0 || ticket.mode.is_exclusive();
     Ok((Seen { place, end, ..seen }, held))
 }
 
@@ -171,9 +144,8 @@ pub(crate) async fn locked<S: Steps, T>(
         let replies = replies.map_err(after(asked))?;
         // A place may have been given, of which the locked row does not tell yet.
         asked = operation == "attempt";
-        let row = rows(&replies).last();
-        let row = row.ok_or_else(|| S::Driver::ERRORS.unreadable(operation))?;
-        if row.truth(column) {
+        // Without one, the row of the name has been deleted meanwhile.
+        if let Some(row) = rows(&replies).last().filter(|row| row.truth(column)) {
             return Ok(Some(read(row)));
         }
         match pauses.next() {

@@ -42,7 +42,7 @@ pub(crate) fn server(url: &mut StoreUrl, options: &mut Options) -> Result<(), In
             let why = "there must be at least one";
             return Err(InvalidUrl::bad_value("connections", "0", why));
         }
-        Some(most) => options.connections = usize::try_from(most).unwrap_or(usize::MAX).min(1000),
+        Some(most) => options.connections = usize::try_from(most).unwrap_or(usize::MAX),
         None => {}
     }
     options.pin = url.options.flag("pin")?.unwrap_or(options.pin);

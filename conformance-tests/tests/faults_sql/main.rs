@@ -21,6 +21,7 @@ mod shared;
 #[cfg(feature = "mutants")]
 mod steps;
 mod tables;
+mod turns;
 mod world;
 
 use std::process::ExitCode;
@@ -41,7 +42,6 @@ fn tests() -> TestSuite {
     let suite = of_a_database::<Postgres>("faults-of-postgres", "clock-of-postgres")
         .test(sessions::wake_ups_come_back_after_a_silent_cut)
         .test(sessions::cut_off_pin_is_lost_before_another_is_granted)
-        .test(sessions::readers_follow_a_killed_process_at_once)
         .test(limits::looks_for_the_primary_once_a_second)
         .test(shared::renewal_of_a_reader_takes_its_turn::<Postgres>)
         .test(shared::renewal_of_a_reader_gives_a_locked_row_up::<Postgres>)
@@ -65,6 +65,7 @@ fn tests() -> TestSuite {
         .test(opening::table_locked_by_a_migration_of_mariadb_ends_the_opening)
         .test(sessions::pin_lasts_behind_a_proxy_that_answers_pings)
         .test(pools::changed_password_is_used)
+        .test(turns::place_that_is_taken_during_a_turn_counts)
         .test(tables::server_other_than_mysql_is_refused);
     suite.and(maria)
 }
@@ -83,6 +84,7 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(sessions::killed_pin_is_a_loss_at_once::<D>)
         .test(sessions::no_check_passes_after_a_takeover_from_a_killed_session::<D>)
         .test(sessions::lock_of_a_killed_process_is_free_at_once::<D>)
+        .test(sessions::readers_follow_a_killed_process_at_once::<D>)
         .test(sessions::idle_killers_cost_no_hold::<D>)
         .test(sessions::only_rows_are_left::<D>)
         .test(server::killed_server_keeps_leases_and_ends_pins::<D>)
@@ -98,9 +100,11 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(limits::follows_a_name_to_the_new_primary::<D>)
         .test(addresses::errors_of_connections_name_the_server::<D>)
         .test(opening::server_that_falls_silent_ends_the_opening::<D>)
+        .test(opening::connection_without_an_answer_requests_nothing::<D>)
         .test(pools::locks_need_no_connection_of_the_pool::<D>)
         .test(pools::lock_of_a_transaction_leaves_no_connection_of_its_runtime::<D>)
         .test(pools::refused_table_leaves_the_pool_unchanged::<D>)
+        .test(pools::any_number_of_connections_is_accepted::<D>)
         .test(tables::missing_database_is_named::<D>)
         .test(shared::holders_without_their_rows_lose_and_no_writer_passes_them::<D>)
         .test(shared::holder_without_its_row_loses_alone::<D>)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::proxy::{Dropped, Proxy};
+use conformance_tests::proxy::{Direction, Dropped, Flow, Proxy};
 use conformance_tests::task::{soon, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit::Error;
@@ -53,6 +53,35 @@ pub(crate) async fn server_that_falls_silent_ends_the_opening<D: Database>() -> 
         // With a wait it is tried again.
         lose(1);
         soon(lockkit::connect(&url)).await??;
+        proxy.heal();
+    }
+    Ok(())
+}
+
+/// With the time limits that are the defaults, the store gives up before its client does, who then knows that nothing was
+/// requested.
+pub(crate) async fn connection_without_an_answer_requests_nothing<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let proxy = Proxy::start(address(&server)).await?;
+    for way in WAYS {
+        let url = through(&server, &proxy, &format!("pin={}", way == "pin"));
+        let client = soon(lockkit::connect(&url)).await??;
+        let lock = client.lock("jobs")?;
+        soon(lock.acquire()).await??.release().await?;
+        proxy.flow(Direction::Reply, Flow::Discard);
+        proxy.reset();
+        // The first ones may be sent on connections that are lost.
+        let mut told = Vec::new();
+        for _ in 0..4 {
+            match within(SOON, lock.try_acquire()).await? {
+                Err(Error::Backend(error)) => told.push(error.outcome()),
+                other => return Err(Failure::new(format!("{way}: {other:?}"))),
+            }
+        }
+        ensure(
+            told.ends_with(&[Told::Unavailable; 2]),
+            format!("{way}: {told:?}"),
+        )?;
         proxy.heal();
     }
     Ok(())

@@ -63,6 +63,17 @@ pub(crate) async fn lock_of_a_transaction_leaves_no_connection_of_its_runtime<D:
     only_rows_left(&*server).await
 }
 
+/// It connects with the options, as all do that no URL has checked.
+pub(crate) async fn any_number_of_connections_is_accepted<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    for most in [0, usize::MAX] {
+        let store = server.builder().connections(most).connect().await?;
+        let lock = LockClient::new(store)?.lock("jobs")?;
+        within(SOON, lock.acquire()).await??.release().await?;
+    }
+    only_rows_left(&server).await
+}
+
 /// A user who may not make the table: the store cannot be opened, and the pool is as it was.
 pub(crate) async fn refused_table_leaves_the_pool_unchanged<D: Database>() -> Outcome {
     let server = D::start().await?;

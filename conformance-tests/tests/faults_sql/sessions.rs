@@ -145,21 +145,23 @@ pub(crate) async fn lock_of_a_killed_process_is_free_at_once<D: Database>() -> O
 }
 
 /// Readers that wait find out with their looks.
-pub(crate) async fn readers_follow_a_killed_process_at_once() -> Outcome {
-    let server = Postgres::start().await?;
+pub(crate) async fn readers_follow_a_killed_process_at_once<D: Database>() -> Outcome {
+    let server = D::start().await?;
     let url = server.url("pin=true");
-    let readers = client(&server, "lease", LONG)
-        .await?
-        .rw_lock("jobs")?
-        .read();
-    let mut taker = Taker::start(&taker(), &url, LONG).await?;
-    taker.acquire("jobs").await?;
-    let mut waiter = acquire(&readers);
-    waiter.waits_for(Duration::from_millis(200)).await?;
-    taker.kill().await?;
-    // A waiter looks every three seconds.
-    let limit = Duration::from_secs(5);
-    within(limit, waiter.soon()).await???.release().await?;
+    let client = client(&server, "lease", LONG).await?;
+    for shared in [
+        client.rw_lock("jobs")?.read(),
+        client.semaphore("seats", 2)?,
+    ] {
+        let mut taker = Taker::start(&taker(), &url, LONG).await?;
+        taker.acquire(shared.name().as_str()).await?;
+        let mut waiter = acquire(&shared);
+        waiter.waits_for(Duration::from_millis(200)).await?;
+        taker.kill().await?;
+        // A waiter looks every three seconds.
+        let limit = Duration::from_secs(5);
+        within(limit, waiter.soon()).await???.release().await?;
+    }
     only_rows_left(&server).await
 }
 

@@ -29,7 +29,7 @@ impl SqlStoreBuilder<Mysql> {
     /// | `pin=true` | a session of the client proves that it is alive | `false` |
     /// | `prepare=true` | connections prepare statements; write `false` behind a proxy that cannot | as shown |
     /// | `connections=8` | the most connections for acquires and releases | as shown |
-    /// | `connect_timeout=2s` | the longest that connecting may take, and each request that opens the store | as shown |
+    /// | `connect_timeout=1500ms` | the longest that connecting may take, and each request that opens the store | as shown |
     /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS (feature `tls`); the first three trust any server, `verify-ca` any with a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |
     /// | `ca=/path.pem` | certificates to trust, beside those of public authorities, which the driver contains | none |
     /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key | none |

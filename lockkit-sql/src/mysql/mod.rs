@@ -9,35 +9,30 @@ mod session;
 use std::collections::HashSet;
 use std::convert::identity;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::LockName;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
 use lockkit_core::store::lock;
 use sqlx::MySqlConnection;
-use tokio::time::sleep;
 
 use self::driver::ERRORS;
 use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::Options;
 use crate::dialect::Steps;
-use crate::driver::{Columns as _, Source, changed, rows, send, text};
+use crate::driver::{Reply, Source, changed, send, text};
 use crate::error::Result;
 use crate::guarded::Stored;
-use crate::places::{self, Seen};
+use crate::places;
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
+use crate::shares;
 use crate::steps;
-use crate::turns;
-use crate::values::{Values, micros, token};
+use crate::values::{Values, token};
 
 pub(crate) use self::queries::ddl;
-
-/// How long a lease lasts after the end of its session is known: the client learns of it in this time.
-const WAIT_OUT: Duration = Duration::from_secs(1);
 
 /// Keeps locks in a table of MySQL 8 or MariaDB 10.6, or later.
 pub type MysqlStore = SqlStore<Mysql>;
@@ -58,17 +53,6 @@ pub struct Mysql {
     with_row: Mutex<HashSet<LockName>>,
 }
 
-/// The row of a lock that was not granted or not released.
-#[derive(Debug)]
-struct Row {
-    mine: bool,
-    seen: Seen,
-    /// Whether any ticket waits.
-    waiting: bool,
-    /// The session of the hold if it has ended, else 0.
-    ended: i64,
-}
-
 impl Mysql {
     fn remember(&self, name: &LockName) {
         let mut names = lock(&self.with_row);
@@ -79,18 +63,15 @@ impl Mysql {
     }
 
     /// Takes the lock if it is free and no ticket waits.
-    async fn acquire(
-        &self,
-        ticket: &Ticket,
-        values: &Values<'_>,
-        has_row: bool,
-    ) -> Result<Option<Grant>> {
+    async fn acquire(&self, ticket: &Ticket, session: i64) -> Result<Option<Grant>> {
+        let values = Values::of(ticket).number("session", session);
         let acquire = &self.queries.acquire;
+        let has_row = lock(&self.with_row).contains(&ticket.name);
         let replies = if has_row {
-            self.pool.step("attempt", acquire, values).await?
+            self.pool.step("attempt", acquire, &values).await?
         } else {
-            let insert = self.queries.acquire_new.text(values);
-            let message = [acquire.text(values), insert].join("\n");
+            let insert = self.queries.acquire_new.text(&values);
+            let message = [acquire.text(&values), insert].join("\n");
             self.pool.ask("attempt", &message).await?
         };
         let Some(reply) = changed(&replies) else {
@@ -100,35 +81,6 @@ impl Mysql {
         let token = i64::try_from(reply.insert_id).ok().and_then(token);
         let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
         Ok(Some(Grant::new(token, ticket.ttl)))
-    }
-
-    /// Shortens the lease of a hold whose session has ended.
-    async fn end_with_session(&self, ticket: &Ticket, row: &mut Row) -> Result<()> {
-        let wait = micros(WAIT_OUT);
-        if row.ended != 0 && row.seen.left > wait {
-            let values = Values::new().name(&ticket.name);
-            let values = values.number("session", row.ended).number("wait", wait);
-            let shorten = self.queries.session_ended.text(&values);
-            self.pool.ask("attempt", &shorten).await?;
-            row.seen.left = wait;
-        }
-        Ok(())
-    }
-
-    /// Reads the row of a lock; `None` if there is none.
-    async fn inspect(&self, operation: &'static str, values: &Values<'_>) -> Result<Option<Row>> {
-        let inspect = self.queries.inspect.text(values);
-        let replies = self.pool.ask(operation, &inspect).await?;
-        let Some(row) = rows(&replies).next() else {
-            return Ok(None);
-        };
-        let ended = row.number(9).ok_or_else(|| ERRORS.unreadable(operation))?;
-        Ok(Some(Row {
-            mine: row.truth(0),
-            seen: Seen::read(row),
-            waiting: row.truth(8),
-            ended,
-        }))
     }
 }
 
@@ -174,50 +126,20 @@ impl Steps for Mysql {
     }
 
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt> {
-        let values = Values::of(ticket).number("session", session);
-        let mut has_row = lock(&self.with_row).contains(&ticket.name);
-        // A ticket that has waited looks whether it is its turn.
-        let mut looks = places::has_waited(&self.queries.common.waiters, ticket);
-        let mut pauses = steps::pauses();
-        loop {
-            if !looks && let Some(grant) = self.acquire(ticket, &values, has_row).await? {
-                return Ok(Attempt::Granted(grant));
-            }
-            looks = false;
-            let row = self.inspect("attempt", &values).await?;
-            has_row = row.is_some();
-            if let Some(mut row) = row.filter(|row| !(row.mine && row.seen.left > 0)) {
-                self.end_with_session(ticket, &mut row).await?;
-                let found = turns::wait(self, ticket, session, &row.seen, row.waiting).await?;
-                if let Some(attempt) = found {
-                    return Ok(attempt);
-                }
-            }
-            // Another transaction has the row locked, or has just deleted it.
-            match pauses.next() {
-                Some(pause) => sleep(pause).await,
-                None => return Ok(Attempt::held()),
-            }
+        if !places::has_waited(&self.queries.common.waiters, ticket)
+            && let Some(grant) = self.acquire(ticket, session).await?
+        {
+            return Ok(Attempt::Granted(grant));
         }
+        shares::attempt(self, ticket, session).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let values = Values::of(ticket);
-        for _ in 0..2 {
-            let release = &self.queries.release;
-            let replies = self.pool.step("release", release, &values).await?;
-            if let Some(reply) = changed(&replies) {
-                return Ok(match reply.insert_id {
-                    IN_TIME => Release::Released,
-                    _ => Release::NotHeld,
-                });
-            }
-            let row = self.inspect("release", &values).await?;
-            if !row.is_some_and(|row| row.mine) {
-                return Ok(Release::NotHeld);
-            }
-        }
-        Err(ERRORS.skipped("release"))
+        let in_time = |replies: &[Reply<sqlx::MySql>]| {
+            let reply = changed(replies)?;
+            Some(reply.insert_id == IN_TIME)
+        };
+        steps::release(self, &self.queries.release, ticket, in_time).await
     }
 
     async fn lock_row(

@@ -1,25 +1,12 @@
 //! Opens the store: refuses servers that cannot keep locks, and creates or checks the table.
 
 use super::driver::ERRORS;
-use super::queries::{Queries, ddl};
+use super::queries::{Queries, TYPES, ddl};
 use crate::config::Options;
 use crate::driver::{Columns as _, Reply, rows};
 use crate::error::{Problem, Result};
 use crate::pool::Pool;
 use crate::steps::check_table;
-
-const COLUMNS: [(&str, &str); 10] = [
-    ("name", "varbinary(512)"),
-    ("holder", "varbinary(100)"),
-    ("token", "bigint"),
-    ("expires_at", "bigint"),
-    ("waiting_until", "bigint"),
-    ("session", "bigint"),
-    ("label", "varbinary(512)"),
-    ("PRIMARY KEY", "(name)"),
-    ("UNIQUE KEY", "(name,token)"),
-    ("ENGINE", "InnoDB"),
-];
 
 /// Which server it is. The comment is a part of the statement on MariaDB alone.
 const SERVER: &str = "SELECT VERSION(), 1 /*M!100600 + 1 */; \
@@ -32,7 +19,15 @@ pub(super) async fn find(pool: &Pool<sqlx::MySql>, options: &Options) -> Result<
     let table = &options.table;
     let queries = Queries::new(table, maria, options.capabilities());
     let (columns, probe) = (&queries.columns, &queries.common.shares.probe);
-    check_table(pool, columns, probe, &ddl(table), &COLUMNS, options).await?;
+    check_table(
+        pool,
+        columns,
+        probe,
+        &ddl(table),
+        &TYPES.expected(),
+        options,
+    )
+    .await?;
     Ok(queries)
 }
 

@@ -6,12 +6,20 @@ use lockkit_core::Capabilities;
 
 use super::driver::SYNTAX;
 use crate::queries::{Common, Shares, Words, with_places};
-use crate::table::Table;
+use crate::table::{RIGHTS, Table, Types};
 use crate::template::{Template, definition};
 
 /// 31 bits that differ between the servers of one database: after a failover the sessions of the old
 /// server are unknown, and not ended.
 const SERVER: &str = "(CRC32(CONCAT(@@server_id, '@', @@hostname)) & 2147483647)";
+
+/// How long a lease lasts after the end of its session is known, in microseconds: the client learns of it in this time.
+const WAIT: &str = "1000000";
+
+/// Whether the session of a row `l` has ended, and its lease lasts for longer than is left then. Not null.
+const SESSION_ENDED: &str =
+    "(CASE WHEN l.session <> 0 AND l.expires_at > {now} + {wait} AND l.session >> 32 = {server}
+      THEN IS_USED_LOCK(CONCAT('lockkit_', l.session)) IS NULL ELSE 0 END)";
 
 /// Whether a ticket may hold without a look at those that wait.
 const MAY: &str = "(holder = {holder} AND expires_at > {now}
@@ -23,6 +31,7 @@ const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
 const WORDS: Words = Words {
     start: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION;",
     commit: "COMMIT;",
+    committed: "COMMIT;",
     make_row: include_str!("../sql/mysql/make_row.sql"),
     lock: include_str!("../sql/mysql/lock.sql"),
     mark: "FOR UPDATE",
@@ -39,9 +48,26 @@ const WORDS: Words = Words {
         include_str!("../sql/announce.sql")
     ),
     ask: "",
+    session_ended: SESSION_ENDED,
+    end_with_session: Some(include_str!("../sql/mysql/session_ended.sql")),
     placed: "",
     notify: "NULL",
     hand_on: "",
+};
+
+pub(super) const TYPES: Types = Types {
+    rights: RIGHTS,
+    bytes: "VARBINARY(512)",
+    holder: "VARBINARY(100)",
+    number: "BIGINT",
+    key: ",
+    UNIQUE KEY {bare}_token (name, token)",
+    options: " ENGINE = InnoDB",
+    parts: &[
+        ("PRIMARY KEY", "(name)"),
+        ("UNIQUE KEY", "(name,token)"),
+        ("ENGINE", "InnoDB"),
+    ],
 };
 
 #[derive(Debug)]
@@ -50,12 +76,10 @@ pub(super) struct Queries {
     pub(super) acquire: Template,
     pub(super) acquire_new: Template,
     pub(super) release: Template,
-    pub(super) inspect: Template,
     pub(super) txlock: Template,
     pub(super) make_row: Template,
     pub(super) columns: Template,
     pub(super) session: Template,
-    pub(super) session_ended: Template,
 }
 
 impl Queries {
@@ -65,6 +89,7 @@ impl Queries {
         let schema = schema.as_deref().unwrap_or("DATABASE()");
         let read = |file: &str| {
             let file = of_server(file, maria).replace("{server}", SERVER);
+            let file = file.replace("{wait}", WAIT);
             let file = with_places(&file.replace("{may}", MAY));
             let file = file.replace("{schema}", schema);
             Template::read(&file, table, &SYNTAX)
@@ -75,6 +100,7 @@ impl Queries {
                 list: read(include_str!("../sql/list.sql")),
                 purge: read(include_str!("../sql/mysql/purge.sql")),
                 break_lock: read(include_str!("../sql/mysql/break.sql")),
+                is_mine: read(include_str!("../sql/is_mine.sql")),
                 guard: read(include_str!("../sql/mysql/guard.sql")),
                 release_in: read(include_str!("../sql/mysql/release_in.sql")),
                 release_in_at_once: None,
@@ -85,19 +111,17 @@ impl Queries {
             acquire: read(include_str!("../sql/mysql/acquire.sql")),
             acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
             release: read(include_str!("../sql/mysql/release.sql")),
-            inspect: read(include_str!("../sql/mysql/inspect.sql")),
             txlock: read(include_str!("../sql/mysql/txlock.sql")),
             make_row: read(&[LEVEL, WORDS.make_row].join("\n")),
             columns: read(include_str!("../sql/mysql/columns.sql")),
             session: read(include_str!("../sql/mysql/session.sql")),
-            session_ended: read(include_str!("../sql/mysql/session_ended.sql")),
         }
     }
 }
 
 /// The statement that creates the table.
 pub(crate) fn ddl(table: &Table) -> String {
-    definition(include_str!("../sql/mysql/table.sql"), table, &SYNTAX)
+    definition(&TYPES.ddl(), table, &SYNTAX)
 }
 
 /// Keeps what this server reads of a file that is written for both.

@@ -31,7 +31,7 @@ impl SqlStoreBuilder<Postgres> {
     /// | `pin=true` | a session of the client proves that it is alive, so that a crash frees its locks at once; not behind a pooler in transaction mode | `false` |
     /// | `prepare=true` | connections prepare statements; not with `wake=poll` | as shown |
     /// | `connections=8` | the most connections for acquires and releases | as shown |
-    /// | `connect_timeout=2s` | the longest that connecting may take, and each request that opens the store | as shown |
+    /// | `connect_timeout=1500ms` | the longest that connecting may take, and each request that opens the store | as shown |
     /// | `sslmode=disable` `prefer` `require` `verify-ca` `verify-full` | TLS as in libpq (feature `tls`); the first three trust any server, `verify-ca` any with a certificate for some name | `prefer`; with `ca` or `cert` `verify-full` |
     /// | `ca=/path.pem` | certificates to trust, beside those of public authorities, which the driver contains | none |
     /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key | none |

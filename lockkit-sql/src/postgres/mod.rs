@@ -19,7 +19,7 @@ use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::{Options, Wake};
 use crate::dialect::Steps;
-use crate::driver::{Columns as _, Source, rows, send, text};
+use crate::driver::{Columns as _, Reply, Source, rows, send, text};
 use crate::error::{Result, after};
 use crate::guarded::Stored;
 use crate::places::{self, Seen};
@@ -146,23 +146,8 @@ impl Steps for Postgres {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let values = Values::of(ticket);
-        for _ in 0..3 {
-            let release = &self.queries.release;
-            let replies = self.pool.step("release", release, &values).await?;
-            if let Some(row) = rows(&replies).next() {
-                return Ok(match row.truth(0) {
-                    true => Release::Released,
-                    false => Release::NotHeld,
-                });
-            }
-            let is_mine = self.queries.is_mine.text(&values);
-            let replies = self.pool.ask("release", &is_mine).await?;
-            if rows(&replies).next().is_none() {
-                return Ok(Release::NotHeld);
-            }
-        }
-        Err(ERRORS.skipped("release"))
+        let in_time = |replies: &[Reply<sqlx::Postgres>]| Some(rows(replies).next()?.truth(0));
+        steps::release(self, &self.queries.release, ticket, in_time).await
     }
 
     async fn lock_row(

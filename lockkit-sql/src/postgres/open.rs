@@ -7,25 +7,13 @@ use lockkit_core::Capabilities;
 use sqlx::postgres::PgConnectOptions;
 
 use super::driver::ERRORS;
-use super::queries::{Queries, ddl, in_turn};
+use super::queries::{Queries, TYPES, ddl, in_turn};
 use crate::config::{Options, Schema};
 use crate::driver::{Columns as _, rows};
 use crate::error::{Problem, Result};
 use crate::pool::Pool;
 use crate::steps::check_table;
 use crate::values::Values;
-
-const COLUMNS: [(&str, &str); 9] = [
-    ("name", "bytea"),
-    ("holder", "text"),
-    ("token", "bigint"),
-    ("expires_at", "bigint"),
-    ("waiting_until", "bigint"),
-    ("session", "bigint"),
-    ("label", "bytea"),
-    ("UNIQUE", "(name)"),
-    ("UNIQUE", "(name, token)"),
-];
 
 /// A pooler refuses settings that it does not know, and no query needs this one.
 pub(super) fn plain(options: PgConnectOptions) -> PgConnectOptions {
@@ -62,7 +50,7 @@ pub(super) async fn find(
     }
     let create = in_turn(&ddl(table));
     let (columns, probe) = (&queries.columns, &queries.common.shares.probe);
-    check_table(pool, columns, probe, &create, &COLUMNS, options).await?;
+    check_table(pool, columns, probe, &create, &TYPES.expected(), options).await?;
     if !is_visible(&found) {
         found = schemas(pool, queries).await?;
     }

@@ -6,7 +6,7 @@ use lockkit_core::Capabilities;
 
 use super::driver::SYNTAX;
 use crate::queries::{Common, Shares, Words, with_places};
-use crate::table::Table;
+use crate::table::{RIGHTS, Table, Types};
 use crate::template::{Template, definition};
 
 /// The rest of a lease, in microseconds, once its session has ended: longer than the client needs to learn
@@ -34,6 +34,7 @@ const UNSYNCED: &str =
 const WORDS: Words = Words {
     start: "",
     commit: "",
+    committed: "",
     make_row: include_str!("../sql/postgres/make_row.sql"),
     lock: include_str!("../sql/postgres/lock.sql"),
     mark: "FOR NO KEY UPDATE",
@@ -50,6 +51,9 @@ const WORDS: Words = Words {
     purge: include_str!("../sql/purge_shares.sql"),
     announce: "{ask}",
     ask: "{ask}",
+    // `ask` finds out.
+    session_ended: "NULL",
+    end_with_session: None,
     placed: include_str!("../sql/postgres/placed.sql"),
     notify: "(SELECT CASE WHEN l.waiting_until > {now}
                   THEN pg_notify({channel}, encode({name}, 'hex'))::text END
@@ -65,6 +69,18 @@ pub(super) fn in_turn(definition: &str) -> String {
     format!("SELECT pg_advisory_xact_lock({turn}); {definition}")
 }
 
+pub(super) const TYPES: Types = Types {
+    rights: RIGHTS,
+    bytes: "bytea",
+    holder: "text",
+    number: "bigint",
+    key: ",
+    -- A new hold changes a column of this key, so that it waits for transactions that have locked the key.
+    UNIQUE (name, token)",
+    options: " WITH (fillfactor = 50)",
+    parts: &[("UNIQUE", "(name)"), ("UNIQUE", "(name, token)")],
+};
+
 #[derive(Debug)]
 pub(super) struct Queries {
     pub(super) common: Common,
@@ -72,7 +88,6 @@ pub(super) struct Queries {
     pub(super) channel: String,
     pub(super) acquire: Template,
     pub(super) release: Template,
-    pub(super) is_mine: Template,
     pub(super) txlock: Template,
     pub(super) make_row: Template,
     pub(super) columns: Template,
@@ -119,6 +134,7 @@ impl Queries {
                 list: read(include_str!("../sql/list.sql")),
                 purge: read(include_str!("../sql/postgres/purge.sql")),
                 break_lock: read(include_str!("../sql/postgres/break.sql")),
+                is_mine: read(include_str!("../sql/is_mine.sql")),
                 guard: read(include_str!("../sql/postgres/guard.sql")),
                 release_in: read(&[WAIT_IN, &release_in()].join("\n")),
                 // Its plan takes a millisecond on two cores, and its execution a tenth of that.
@@ -129,7 +145,6 @@ impl Queries {
             },
             acquire: read(include_str!("../sql/postgres/acquire.sql")),
             release: read(include_str!("../sql/postgres/release.sql")),
-            is_mine: read(include_str!("../sql/postgres/is_mine.sql")),
             txlock: read(include_str!("../sql/postgres/txlock.sql")),
             make_row: read(include_str!("../sql/postgres/make_row.sql")),
             columns: read(include_str!("../sql/postgres/columns.sql")),
@@ -151,7 +166,7 @@ fn release_in() -> String {
 
 /// The statements that create the table.
 pub(crate) fn ddl(table: &Table) -> String {
-    definition(include_str!("../sql/postgres/table.sql"), table, &SYNTAX)
+    definition(&TYPES.ddl(), table, &SYNTAX)
 }
 
 fn quoted(text: &str) -> String {

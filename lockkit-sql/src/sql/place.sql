@@ -10,6 +10,7 @@ SELECT {name}, {holder}, -{now}, {now} + {window}, CASE WHEN {exclusive} = 0 THE
 FROM {table} AS l
 WHERE l.name = {name}
   AND NOT EXISTS (SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder});
+{committed}
 SELECT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.waiting_until > {now} + {window} / 2),
        EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder <> '~' AND l.expires_at > {now}),
        {place}, {place_end};

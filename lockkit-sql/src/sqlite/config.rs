@@ -8,13 +8,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
 
 use super::Sqlite;
 use crate::builder::SqlStoreBuilder;
-use crate::config::Options;
+use crate::config::{Options, PATIENCE};
 use crate::driver::Source;
 use crate::url;
-
-/// The longest that a statement waits for other writers of the file. Less than the client's timeout, so
-/// that the caller gets the reason.
-const BUSY: Duration = Duration::from_millis(1500);
 
 impl From<SqliteConnectOptions> for Source<sqlx::Sqlite> {
     fn from(options: SqliteConnectOptions) -> Self {
@@ -28,7 +24,7 @@ pub(super) fn file(path: &str) -> SqliteConnectOptions {
         .filename(std::path::absolute(path).unwrap_or_else(|_| path.into()))
         .create_if_missing(true)
         .synchronous(SqliteSynchronous::Normal)
-        .busy_timeout(BUSY)
+        .busy_timeout(PATIENCE)
         .optimize_on_close(false, None)
 }
 

@@ -6,7 +6,6 @@ mod open;
 mod queries;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use lockkit_core::LockName;
@@ -21,11 +20,11 @@ use crate::dialect::Steps;
 use crate::driver::{Columns as _, Source, changed, rows, send, text};
 use crate::error::Result;
 use crate::guarded::Stored;
-use crate::places::{self, Seen};
+use crate::places;
 use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::Session;
-use crate::turns;
+use crate::shares;
 use crate::values::{Values, token};
 
 pub(crate) use self::queries::ddl;
@@ -72,33 +71,20 @@ impl Steps for Sqlite {
         Err("a file sends no notifications: its waiters poll")
     }
 
-    async fn attempt(&self, ticket: &Ticket, _session: i64) -> Result<Attempt> {
-        let values = Values::of(ticket);
-        // A ticket that has waited looks whether it is its turn.
-        let mut looks = places::has_waited(&self.queries.common.waiters, ticket);
-        for _ in 0..2 {
-            let acquire = &self.queries.acquire;
-            if !looks
-                && let replies = self.pool.step("attempt", acquire, &values).await?
-                && let Some(row) = rows(&replies).next()
-            {
-                let token = row.number(0).and_then(token);
-                let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
-                return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
-            }
-            looks = false;
-            let inspect = &self.queries.inspect;
-            let replies = self.pool.step("attempt", inspect, &values).await?;
-            if let Some(row) = rows(&replies).next()
-                && let (seen, waiting) = (Seen::read(row), row.truth(8))
-                && !(row.truth(0) && seen.left > 0)
-                && let Some(attempt) = turns::wait(self, ticket, 0, &seen, waiting).await?
-            {
-                return Ok(attempt);
-            }
-            // It has been freed meanwhile.
+    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt> {
+        if !places::has_waited(&self.queries.common.waiters, ticket)
+            && let acquire = &self.queries.acquire
+            && let replies = self
+                .pool
+                .step("attempt", acquire, &Values::of(ticket))
+                .await?
+            && let Some(row) = rows(&replies).next()
+        {
+            let token = row.number(0).and_then(token);
+            let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
+            return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
         }
-        Ok(Attempt::held_for(Some(Duration::ZERO)))
+        shares::attempt(self, ticket, session).await
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {

@@ -7,22 +7,12 @@ use lockkit_core::file::network_fs;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 use super::driver::ERRORS;
-use super::queries::{Queries, ddl};
+use super::queries::{Queries, TYPES, ddl};
 use crate::config::{Options, Schema};
 use crate::driver::Source;
 use crate::error::{Problem, Result};
 use crate::pool::Pool;
 use crate::steps::check_table;
-
-const COLUMNS: [(&str, &str); 7] = [
-    ("name", "BLOB"),
-    ("holder", "TEXT"),
-    ("token", "INTEGER"),
-    ("expires_at", "INTEGER"),
-    ("waiting_until", "INTEGER"),
-    ("session", "INTEGER"),
-    ("label", "BLOB"),
-];
 
 /// Opens the file, and finds the table or creates it.
 pub(super) async fn open(
@@ -38,6 +28,10 @@ async fn open_on(
     source: Source<sqlx::Sqlite>,
     options: &Options,
 ) -> Result<(Pool<sqlx::Sqlite>, Queries)> {
+    if options.pin {
+        let text = "a file has no sessions that a hold could end with: open it without `pin`";
+        return Err(ERRORS.rejected("open", Problem::Refused, text));
+    }
     if !options.allow_network_fs {
         refuse_network_fs(network_fs, source.options().get_filename())?;
     }
@@ -51,7 +45,15 @@ async fn open_on(
     let table = &options.table;
     let queries = Queries::new(table, options.capabilities());
     let (columns, probe) = (&queries.columns, &queries.common.shares.probe);
-    check_table(&pool, columns, probe, &ddl(table), &COLUMNS, options).await?;
+    check_table(
+        &pool,
+        columns,
+        probe,
+        &ddl(table),
+        &TYPES.expected(),
+        options,
+    )
+    .await?;
     Ok((pool, queries))
 }
 

@@ -6,13 +6,14 @@ use lockkit_core::Capabilities;
 
 use super::driver::SYNTAX;
 use crate::queries::{Common, Shares, Words, with_places};
-use crate::table::Table;
+use crate::table::{Table, Types};
 use crate::template::{Template, definition};
 
 /// There is one writer at a time.
 const WORDS: Words = Words {
     start: "BEGIN IMMEDIATE;",
     commit: "COMMIT;",
+    committed: "",
     make_row: include_str!("../sql/sqlite/make_row.sql"),
     lock: "",
     mark: "",
@@ -26,9 +27,21 @@ const WORDS: Words = Words {
     purge: include_str!("../sql/purge_shares.sql"),
     announce: include_str!("../sql/announce.sql"),
     ask: "",
+    session_ended: "NULL",
+    end_with_session: None,
     placed: "",
     notify: "NULL",
     hand_on: "",
+};
+
+pub(super) const TYPES: Types = Types {
+    rights: "",
+    bytes: "BLOB",
+    holder: "TEXT",
+    number: "INTEGER",
+    key: "",
+    options: "",
+    parts: &[],
 };
 
 #[derive(Debug)]
@@ -37,7 +50,6 @@ pub(super) struct Queries {
     pub(super) acquire: Template,
     pub(super) release: Template,
     pub(super) release_late: Template,
-    pub(super) inspect: Template,
     pub(super) txlock: Template,
     pub(super) columns: Template,
 }
@@ -56,6 +68,7 @@ impl Queries {
                 list: read(include_str!("../sql/list.sql")),
                 purge: read(include_str!("../sql/sqlite/purge.sql")),
                 break_lock: read(include_str!("../sql/sqlite/break.sql")),
+                is_mine: read(include_str!("../sql/is_mine.sql")),
                 guard: read(include_str!("../sql/sqlite/guard.sql")),
                 release_in: read(include_str!("../sql/sqlite/release_in.sql")),
                 release_in_at_once: None,
@@ -66,7 +79,6 @@ impl Queries {
             acquire: read(include_str!("../sql/sqlite/acquire.sql")),
             release: read(include_str!("../sql/sqlite/release.sql")),
             release_late: read(include_str!("../sql/sqlite/release_late.sql")),
-            inspect: read(include_str!("../sql/sqlite/inspect.sql")),
             txlock: read(include_str!("../sql/sqlite/txlock.sql")),
             columns: read(include_str!("../sql/sqlite/columns.sql")),
         }
@@ -75,7 +87,7 @@ impl Queries {
 
 /// The statement that creates the table.
 pub(crate) fn ddl(table: &Table) -> String {
-    definition(include_str!("../sql/sqlite/table.sql"), table, &SYNTAX)
+    definition(&TYPES.ddl(), table, &SYNTAX)
 }
 
 #[cfg(test)]

@@ -47,6 +47,16 @@ async fn full_disk_grants_nothing() {
     }
 }
 
+/// No session of a file would prove that a client is alive.
+#[tokio::test]
+async fn pin_is_refused() {
+    let database = Database::new();
+    let error = database.builder().pin(true).connect().await.unwrap_err();
+    assert_eq!(problem(&error), Problem::Refused);
+    assert_eq!(error.outcome(), Outcome::Rejected);
+    assert!(!std::path::Path::new(&database.file()).exists());
+}
+
 #[tokio::test]
 async fn read_only_file_is_reported() {
     let database = Database::new();

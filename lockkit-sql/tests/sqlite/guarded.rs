@@ -1,6 +1,6 @@
 //! Transactions of the application that depend on a hold.
 
-use lockkit_core::FencingToken;
+use lockkit_core::{Error, FencingToken};
 use lockkit_sql::{GuardedError, Sqlite, StillHeld as _, TxLock};
 use sqlx::SqlitePool;
 
@@ -30,6 +30,27 @@ async fn commits_while_held() {
     transaction.commit().await.unwrap();
     assert_eq!(stock(&pool).await, 4);
     guard.release().await.unwrap();
+}
+
+/// It has not ended, and the transaction cannot depend on it.
+#[tokio::test]
+async fn hold_beside_others_is_refused() {
+    let database = Database::new();
+    let (client, pool) = (database.client().await, shop(&database).await);
+    let reader = client.rw_lock("stock").unwrap().read();
+    let permit = client.semaphore("seats", 2).unwrap();
+    for shared in [reader, permit] {
+        let guard = shared.acquire().await.unwrap();
+        let mut transaction = pool.begin().await.unwrap();
+        let refused = client.still_held(&guard, &mut transaction).await;
+        let expected = matches!(
+            refused,
+            Err(GuardedError::Refused(Error::InvalidOption { .. }))
+        );
+        assert!(expected, "{refused:?}");
+        transaction.rollback().await.unwrap();
+        guard.release().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockkit_core::Outcome;
 use lockkit_core::contract::DistributedLock as _;
 use lockkit_core::url::StoreUrl;
 use lockkit_sql::{Problem, Schema, ddl};
@@ -133,6 +134,22 @@ async fn tokens_grow_after_purge() {
         lockkit_core::contract::Attempt::Granted(grant) => assert!(grant.token > token),
         other => panic!("{other:?}"),
     }
+}
+
+/// The rows of the first table are gone by then.
+#[tokio::test]
+async fn purge_that_fails_halfway_may_have_an_effect() {
+    let database = Database::new();
+    let store = database.store().await;
+    let old = ticket("old", TTL);
+    store.attempt(&old).await.unwrap();
+    store.release(&old).await.unwrap();
+    database
+        .run("UPDATE lockkit_locks SET expires_at = 1; DROP TABLE lockkit_locks_holds")
+        .await;
+    let error = store.purge(TTL).await.unwrap_err();
+    assert_eq!(problem(&error), Problem::Schema);
+    assert_eq!(error.outcome(), Outcome::Indeterminate);
 }
 
 /// The clock of a statement counts milliseconds: a row is deleted in a later one than its last grant.

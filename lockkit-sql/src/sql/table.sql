@@ -1,43 +1,40 @@
+{rights}
 -- The table of the locks comes last: a client that finds it finds both.
 --
 -- Holds beside others, and what else holds need. A row with a token above zero holds until its end, while the
 -- row of its name says `~` as the holder. One below zero is the place of a ticket that waits: the
 -- negative time at which it began to. One of zero has the note of an exclusive hold.
 CREATE TABLE IF NOT EXISTS {holds} (
-    name bytea NOT NULL,
+    name {bytes} NOT NULL,
     -- {client}:{n} of the hold.
-    holder text NOT NULL,
-    token bigint NOT NULL,
-    expires_at bigint NOT NULL,
+    holder {holder} NOT NULL,
+    token {number} NOT NULL,
+    expires_at {number} NOT NULL,
     -- How many may hold together: 4294967295 for a reader.
-    room bigint,
+    room {number},
     -- Which program holds.
-    label bytea,
-    -- The session of a ticket that waits for a pinned hold.
-    session bigint NOT NULL DEFAULT 0,
+    label {bytes},
+    -- The session of a ticket that waits for a pinned hold, on PostgreSQL.
+    session {number} NOT NULL DEFAULT 0,
     -- What the holder says of itself.
-    note bytea,
+    note {bytes},
     PRIMARY KEY (name, holder)
-) WITH (fillfactor = 50);
+){options};
 
--- The locks. Times are microseconds since 1970, by the clock of the server.
+-- The locks. Times are microseconds since 1970, by the clock of the database.
 CREATE TABLE IF NOT EXISTS {table} (
-    -- The name, byte for byte: convert_from(name, 'UTF8') shows it.
-    name bytea NOT NULL PRIMARY KEY,
+    -- The name, byte for byte; on PostgreSQL convert_from(name, 'UTF8') shows it.
+    name {bytes} NOT NULL PRIMARY KEY,
     -- {client}:{n} of the hold; `~` for those in the second table; null when the lock is free.
-    holder text,
+    holder {holder},
     -- The fencing token of the hold, or of the last one. It outlives the hold.
-    token bigint NOT NULL,
+    token {number} NOT NULL,
     -- The end of the lease; when the lock is free, of the last hold.
-    expires_at bigint NOT NULL,
+    expires_at {number} NOT NULL,
     -- Tickets may wait until then, with places in the second table.
-    waiting_until bigint NOT NULL DEFAULT 0,
+    waiting_until {number} NOT NULL DEFAULT 0,
     -- The session that proves that the client of a pinned hold is alive; 0 for a plain lease.
-    session bigint NOT NULL DEFAULT 0,
+    session {number} NOT NULL DEFAULT 0,
     -- Which program holds, for operators.
-    label bytea,
-    -- A new hold changes a column of this key, so that it waits for transactions that have locked the key.
-    UNIQUE (name, token)
-) WITH (fillfactor = 50);
--- The rights of an application, with its user in place of app:
--- GRANT SELECT, INSERT, UPDATE, DELETE ON {table}, {holds} TO app;
+    label {bytes}{key}
+){options};
