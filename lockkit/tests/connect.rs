@@ -235,7 +235,9 @@ fn connect_outside_a_runtime_returns_no_runtime() {
 /// Also where the builder of a store is called itself.
 #[test]
 fn builder_outside_a_runtime_returns_an_error() {
-    let zk = lockkit::zk::ZkStore::builder().host("127.0.0.1", 1).connect();
+    let zk = lockkit::zk::ZkStore::builder()
+        .host("127.0.0.1", 1)
+        .connect();
     let sqlite = lockkit::sql::SqlStoreBuilder::<lockkit::sql::Sqlite>::file("/x").connect();
     let outcomes = [
         polled_once(zk).map(|it| it.err().map(|error| error.outcome())),

@@ -52,7 +52,13 @@ pub(crate) fn msrv(workspace: &Workspace) -> Result<Done> {
     for version in &versions {
         let sh = &workspace.sh;
         let is_here = xshell::cmd!(sh, "rustup run {version} rustc --version");
-        if is_here.quiet().ignore_stdout().ignore_stderr().run().is_err() {
+        if is_here
+            .quiet()
+            .ignore_stdout()
+            .ignore_stderr()
+            .run()
+            .is_err()
+        {
             let toolchain = ["toolchain", "install", version, "--profile", "minimal"];
             xshell::cmd!(sh, "rustup {toolchain...}").run()?;
         }

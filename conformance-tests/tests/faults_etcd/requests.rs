@@ -387,13 +387,19 @@ pub(crate) async fn late_deletion_of_a_try_ends_no_later_hold() -> Outcome {
     fault.left.store(3, Ordering::SeqCst);
     let failed = store.attempt(&tried).await;
     let outcome = failed.as_ref().err().map(BackendError::outcome);
-    ensure(outcome == Some(Effect::Indeterminate), format!("{failed:?}"))?;
+    ensure(
+        outcome == Some(Effect::Indeterminate),
+        format!("{failed:?}"),
+    )?;
     let mut left = keys(&mut asker).await?;
     left.retain(|key| !held.contains(key));
     ensure(left.len() == 1, format!("{left:?} are left of the try"))?;
     other.release(&holder).await?;
     let granted = store.attempt(&tried).await?;
-    ensure(matches!(granted, Attempt::Granted(_)), format!("{granted:?}"))?;
+    ensure(
+        matches!(granted, Attempt::Granted(_)),
+        format!("{granted:?}"),
+    )?;
     asker.delete(&*left[0], None).await?;
     let next = other.attempt(&holder).await?;
     ensure(!matches!(next, Attempt::Granted(_)), "two hold one permit")?;

@@ -49,7 +49,9 @@ pub(crate) async fn flushed_scripts_cause_no_error() -> Outcome {
         }
         work.soon().await??;
         let errors = server.ask(&["INFO", "errorstats"]).await?;
-        let met = errors.iter().any(|line| line.contains("errorstat_NOSCRIPT"));
+        let met = errors
+            .iter()
+            .any(|line| line.contains("errorstat_NOSCRIPT"));
         ensure(met, format!("no script was missing: {errors:?}"))?;
         server.ask(&["CONFIG", "RESETSTAT"]).await?;
     }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::futures::OwnedNotified;
 use tokio::time::Instant;
 
 use crate::client::acquire::{Acquire, until};
 use crate::client::guard::Guard;
-use crate::client::hold::{Hold, HoldOptions};
-use crate::client::owner::{Claim, Entry, Owner};
+use crate::client::hold::HoldOptions;
+use crate::client::owner::{Claim, Owner};
 use crate::client::queue::Key;
-use crate::client::shared::{Held, Shared};
+use crate::client::reentry::{Reentry, reenter};
+use crate::client::shared::Shared;
 use crate::client::try_acquire::try_acquire;
 use crate::contract::{
     DistributedLock, Error, LockName, LockState, LossReason, Mode, Result, Work,
@@ -364,24 +364,9 @@ impl Lock {
     }
 
     fn reenter(&self) -> Result<Reentry> {
-        let Some(owner) = self.options.owner else {
-            return Ok(Reentry::None);
-        };
-        loop {
-            match self.shared.owners.enter(&self.stored, owner) {
-                Entry::Busy(done) => return Ok(Reentry::Busy(done)),
-                Entry::Claimed(claim) => return Ok(Reentry::Claimed(claim)),
-                Entry::Holds(hold) => {
-                    let shared = Arc::clone(&self.shared);
-                    let held = Held { shared, hold };
-                    if held.on(Hold::add_guard).is_ok() {
-                        let guard = Guard::new(held);
-                        return self.covered(guard).map(Reentry::Done);
-                    }
-                    // It has just ended: what is forgotten here is not found again.
-                    self.shared.owners.forget(&self.stored, owner, &held.hold);
-                }
-            }
+        match reenter(&self.shared, &self.stored, self.options.owner) {
+            Reentry::Done(guard) => self.covered(guard).map(Reentry::Done),
+            other => Ok(other),
         }
     }
 
@@ -422,11 +407,3 @@ impl fmt::Debug for Lock {
             .finish_non_exhaustive()
     }
 }
-
-enum Reentry {
-    None,
-    Done(Guard),
-    Busy(OwnedNotified),
-    Claimed(Claim),
-}
-

@@ -13,6 +13,7 @@ mod label;
 mod owner;
 mod queue;
 mod reaper;
+mod reentry;
 mod schedule;
 
 mod held;

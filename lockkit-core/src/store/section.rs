@@ -100,9 +100,7 @@ pub fn committed<T>(
 ) -> Result<T, FencedError> {
     match (reply, ended) {
         (Some(reply), _) => Ok(reply),
-        (None, Err(error)) => {
-            Err(of_commit(error, backend))
-        }
+        (None, Err(error)) => Err(of_commit(error, backend)),
         (None, Ok(())) => {
             let why = "the reply of the server cannot be read";
             Err(BackendError::new(backend, "commit", Outcome::Indeterminate, why).into())

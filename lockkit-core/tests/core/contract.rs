@@ -128,7 +128,10 @@ struct Refused(#[source] std::io::Error);
 fn a_name_of_several_lines_is_shown_on_one() {
     let name = LockName::new("a\nERROR \u{1b}[31mb").unwrap();
     let text = Error::superseded(&name, FencingToken::new(7).unwrap()).to_string();
-    assert!(text.starts_with("lock `a\\u{a}ERROR \\u{1b}[31mb` (token 7)"), "{text}");
+    assert!(
+        text.starts_with("lock `a\\u{a}ERROR \\u{1b}[31mb` (token 7)"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -239,7 +239,10 @@ impl DistributedLock for FileStore {
     /// No lease ends a hold here.
     fn forget(&self, holder: HolderId) {
         let mut tickets = lock(&self.tickets);
-        let forgotten = (tickets.held.remove(&holder), tickets.waiting.remove(&holder));
+        let forgotten = (
+            tickets.held.remove(&holder),
+            tickets.waiting.remove(&holder),
+        );
         drop(tickets);
         drop(forgotten);
     }
