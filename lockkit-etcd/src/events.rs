@@ -90,7 +90,7 @@ impl Shared {
                     wanted = lock(&self.watches).take_wanted();
                 }
                 _ = ticks.tick() => {
-                    // This asks for watches that were refused. To ask at once would be a busy loop.
+                    // This asks for watches that have ended. To ask at once would be a busy loop.
                     let mut watches = lock(&self.watches);
                     (ended, wanted) = (watches.end_unused(), watches.take_wanted());
                     let now = Instant::now();

@@ -304,8 +304,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// The longest time without a reply, at most a day: after half of it the connection is checked, after the
-    /// other half replaced.
+    /// The longest time without a reply, at most a day: after half of it, or a quarter of the quarantine, the
+    /// connection is checked, after as long again replaced.
     pub const fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self

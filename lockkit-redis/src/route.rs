@@ -57,7 +57,8 @@ impl Route {
         let wanted = if step.leases { config.acks } else { 0 };
         let wait = (wanted > 0).then(|| {
             let mut wait = redis::cmd("WAIT");
-            let patience = config.response_timeout / 4;
+            // The connection is checked meanwhile.
+            let patience = config.patience() / 2;
             wait.arg(wanted).arg(patience.as_millis());
             wait
         });

@@ -32,7 +32,7 @@ pub(crate) async fn survey<A: Send + 'static>(
                 answers.push(answer);
             }
             Ok(Err(failure)) => failures.push(failure),
-            Err(_) => {}
+            Err(panicked) => failures.push((Outcome::Unavailable, panicked.to_string())),
         }
     }
     if !asked.is_empty() {

@@ -24,7 +24,7 @@ impl RedisStoreBuilder {
     /// | `quarantine=30s` `off` `forever` | the longest lease, and how long a server grants nothing after it became the primary or was restarted; with `redis+sentinel:` 5 s longer. `forever`: it grants nothing to this client, which leaves nothing behind there: for tools that look | `ttl` with `redis+sentinel:` and `redis+cluster:`, else `off` |
     /// | `acks=1` | 0 to 9: a lease counts only when so many replicas have it | `0` |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
-    /// | `response_timeout=4s` | the longest time without a reply: after half of it the connection is checked, after the other half replaced | as shown |
+    /// | `response_timeout=4s` | the longest time without a reply: after half of it, or a quarter of the quarantine, the connection is checked, after as long again replaced | as shown |
     /// | `sentinel_user=app` `sentinel_password=..` | `redis+sentinel:` the user and the password of the Sentinels; those before the hosts are the master's | none |
     /// | `ca=/path.pem` | `rediss:` the certificates to trust instead of the system's | none |
     /// | `cert=/path.pem` `key=/path.pem` | `rediss:` the client's certificate and its key, for a server that asks for one | none |

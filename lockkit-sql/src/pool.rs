@@ -141,7 +141,7 @@ impl<D: Driver> Pool<D> {
     }
 
     /// Sends a message that is a transaction, as prepared statements where the server allows it. After an error its
-    /// connection is closed, which rolls the transaction back.
+    /// connection is closed, which rolls back what is not committed.
     pub(crate) async fn transact(
         &self,
         operation: &'static str,

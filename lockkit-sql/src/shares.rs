@@ -49,19 +49,19 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket, session: i64) 
     let kept = kept.filter(|seen| alone || seen.place > 0);
     let is_new = ticket.enqueue && kept.is_none();
     let found = match kept {
-        Some(seen) => Some(Shared::Refused(seen)),
+        Some(seen) => Some(Shared::Refused(seen, false)),
         None => locked(store, "attempt", &take.step, &values, 1, Shared::read).await?,
     };
     Ok(match found {
-        Some(Shared::Granted(token, told)) => {
+        Some(Shared::Granted(mut token, told)) => {
             places::told_to_hold(waiters, ticket);
             if !told {
-                // A ticket took its place meanwhile. If this fails, another may pass it.
-                let _ = locked(store, "attempt", &take.step, &values, 1, |_| ()).await;
+                token = tell_again(store, take, &values, token).await;
             }
             Attempt::Granted(Grant::new(token, ticket.ttl))
         }
-        Some(Shared::Refused(seen)) => {
+        Some(Shared::Refused(seen, ended)) => {
+            end_with_session(store, &values, ended).await?;
             let placed = turns::place(store, ticket, seen).await;
             let (seen, held) = placed.map_err(after(places))?;
             places::told_to_wait(waiters, ticket, Some(&seen));
@@ -85,6 +85,21 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket, session: i64) 
     })
 }
 
+/// Makes the row of the name tell of a place that was taken during a turn. Returns the token of the hold: another one if
+/// that was broken in between, and is a new one now.
+async fn tell_again<S: Steps>(
+    store: &S,
+    take: &Taking,
+    values: &Values<'_>,
+    token: FencingToken,
+) -> FencingToken {
+    // If it fails, a newcomer may pass that ticket.
+    match locked(store, "attempt", &take.step, values, 1, Shared::read).await {
+        Ok(Some(Shared::Granted(token, _))) => token,
+        _ => token,
+    }
+}
+
 /// What would make a ticket wait; `None` if nothing would. Waits for no lock. If it is a holder whose session has ended,
 /// that does not last for long any more.
 async fn look<S: Steps>(store: &S, take: &Taking, values: &Values<'_>) -> Result<Option<Seen>> {
@@ -92,12 +107,17 @@ async fn look<S: Steps>(store: &S, take: &Taking, values: &Values<'_>) -> Result
     let Some(row) = rows(&replies).last() else {
         return Ok(None);
     };
-    let shorten = store.common().shares.end_with_session.as_ref();
-    if let Some(shorten) = shorten.filter(|_| row.truth(8)) {
-        let shorten = shorten.text(values);
-        store.pool().ask("attempt", &shorten).await?;
-    }
+    end_with_session(store, values, row.truth(8)).await?;
     Ok(row.truth(1).then(|| seen(row)))
+}
+
+/// Shortens the lease of a holder whose session has `ended`.
+async fn end_with_session<S: Steps>(store: &S, values: &Values<'_>, ended: bool) -> Result<()> {
+    let shorten = store.common().shares.end_with_session.as_ref();
+    if let Some(shorten) = shorten.filter(|_| ended) {
+        store.pool().ask("attempt", &shorten.text(values)).await?;
+    }
+    Ok(())
 }
 
 /// Makes the hold of `from` that of a ticket.
@@ -110,7 +130,7 @@ pub(crate) async fn adopt<S: Steps>(store: &S, from: HolderId, ticket: &Ticket) 
     let values = Values::of(ticket).number("window", 0).holder("from", from);
     match locked(store, "adopt", adopt, &values, 1, Shared::read).await? {
         Some(Shared::Granted(token, _)) => Ok(Attempt::Granted(Grant::new(token, ticket.ttl))),
-        Some(Shared::Refused(_)) => Ok(Attempt::held()),
+        Some(Shared::Refused(..)) => Ok(Attempt::held()),
         None => Err(S::Driver::ERRORS.skipped("adopt")),
     }
 }
@@ -119,7 +139,8 @@ pub(crate) async fn adopt<S: Steps>(store: &S, from: HolderId, ticket: &Ticket) 
 enum Shared {
     /// With the token, and whether the row of the name tells of all places.
     Granted(FencingToken, bool),
-    Refused(Seen),
+    /// With whether the session of the holder has ended.
+    Refused(Seen, bool),
 }
 
 impl Shared {
@@ -127,7 +148,7 @@ impl Shared {
         let token = row.number(0).and_then(token);
         match token {
             Some(token) => Self::Granted(token, row.truth(9)),
-            None => Self::Refused(seen(row)),
+            None => Self::Refused(seen(row), row.truth(8)),
         }
     }
 }

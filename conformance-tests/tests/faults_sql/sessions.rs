@@ -147,13 +147,13 @@ pub(crate) async fn lock_of_a_killed_process_is_free_at_once<D: Database>() -> O
 /// Readers that wait find out with their looks.
 pub(crate) async fn readers_follow_a_killed_process_at_once<D: Database>() -> Outcome {
     let server = D::start().await?;
-    let url = server.url("pin=true");
+    let (program, url) = (taker(), server.url("pin=true"));
     let client = client(&server, "lease", LONG).await?;
     for shared in [
         client.rw_lock("jobs")?.read(),
         client.semaphore("seats", 2)?,
     ] {
-        let mut taker = Taker::start(&taker(), &url, LONG).await?;
+        let mut taker = Taker::start(&program, &url, LONG).await?;
         taker.acquire(shared.name().as_str()).await?;
         let mut waiter = acquire(&shared);
         waiter.waits_for(Duration::from_millis(200)).await?;
@@ -161,6 +161,19 @@ pub(crate) async fn readers_follow_a_killed_process_at_once<D: Database>() -> Ou
         // A waiter looks every three seconds.
         let limit = Duration::from_secs(5);
         within(limit, waiter.soon()).await???.release().await?;
+        // So does one that only tries.
+        let mut taker = Taker::start(&program, &url, LONG).await?;
+        taker.acquire(shared.name().as_str()).await?;
+        taker.kill().await?;
+        let tried = async {
+            loop {
+                if let Some(guard) = shared.try_acquire().await? {
+                    return guard.release().await;
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        within(limit, tried).await??;
     }
     only_rows_left(&server).await
 }

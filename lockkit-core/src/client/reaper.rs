@@ -22,7 +22,7 @@ const SELDOM: u32 = 30;
 pub(crate) type Before = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// Releases a ticket in a task of the client's runtime. Never blocks or panics (INV-8); where that
-/// runtime has stopped, the lease ends what would have been released.
+/// runtime has stopped, the store forgets the ticket, and the lease ends what would have been released.
 pub(crate) fn release_later(context: &Arc<Context>, ticket: Ticket) {
     release_after(context, ticket, None, context.pending.begin());
 }

@@ -10,7 +10,7 @@ use crate::client::owner::{Claim, Entry};
 use crate::client::shared::{Held, Shared};
 use crate::contract::LockName;
 
-/// What an owner has of a lock that it asks for.
+/// The same, and what follows.
 pub(crate) enum Reentry {
     /// There is no owner.
     None,
