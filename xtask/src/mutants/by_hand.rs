@@ -33,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Tests that need something else which only the copy has: requests that fail on purpose.
-const OF_THE_COPY: [(&str, &str); 7] = [
+const OF_THE_COPY: [(&str, &str); 8] = [
     (
         "faults_etcd",
         "faults-of-etcd::failed_request_does_not_block_others",
@@ -43,6 +43,10 @@ const OF_THE_COPY: [(&str, &str); 7] = [
         "faults-of-etcd::break_that_fails_in_part_is_indeterminate",
     ),
     ("faults_etcd", "faults-of-etcd::executed_release_is_no_loss"),
+    (
+        "faults_etcd",
+        "faults-of-etcd::late_deletion_of_a_try_ends_no_later_hold",
+    ),
     (
         "faults_etcd",
         "faults-of-etcd::slow_deletion_delays_no_keep_alive",
