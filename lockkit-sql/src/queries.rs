@@ -246,6 +246,58 @@ impl Words {
     }
 }
 
+/// How a database defines the tables.
+#[derive(Debug)]
+pub(crate) struct Types {
+    /// The rights that an application needs, as comments.
+    pub(crate) rights: &'static str,
+    pub(crate) bytes: &'static str,
+    pub(crate) holder: &'static str,
+    pub(crate) number: &'static str,
+    /// What the table of the locks has after its columns, for transactions that depend on a hold.
+    pub(crate) key: &'static str,
+    pub(crate) options: &'static str,
+    /// What an opened table must have beside its columns, as the database shows it.
+    pub(crate) parts: &'static [(&'static str, &'static str)],
+}
+
+/// The rights where there are users. Each statement names one table, as all servers understand it.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) const RIGHTS: &str = "-- The rights of an application, with its user in place of app:
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO app;
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON {holds} TO app;
+--
+";
+
+impl Types {
+    /// The statements that create the tables, for [`definition`](crate::template::definition).
+    pub(crate) fn ddl(&self) -> String {
+        let words = [
+            ("{rights}\n", self.rights),
+            ("{bytes}", self.bytes),
+            ("{holder}", self.holder),
+            ("{number}", self.number),
+            ("{key}", self.key),
+            ("{options}", self.options),
+        ];
+        replace(include_str!("sql/table.sql"), &words)
+    }
+
+    /// What the table of the locks must have.
+    pub(crate) fn expected(&self) -> Vec<(&'static str, &'static str)> {
+        let columns = [
+            ("name", self.bytes),
+            ("holder", self.holder),
+            ("token", self.number),
+            ("expires_at", self.number),
+            ("waiting_until", self.number),
+            ("session", self.number),
+            ("label", self.bytes),
+        ];
+        [&columns, self.parts].concat()
+    }
+}
+
 impl Shares {
     /// `read` writes the table into a query.
     pub(crate) fn new(words: &Words, read: impl Fn(&str) -> Template) -> Self {

@@ -253,28 +253,16 @@ async fn grant_that_is_not_handed_out_is_not_kept() {
     sleep(S).await;
     drop(waiting);
     stage.client.drain().await;
-    other
-        .try_acquire()
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = other.try_acquire().await.unwrap();
+    guard.expect("it is free").release().await.unwrap();
     // One of several locks, where another one is held.
     let busy = stage.other.lock("busy").unwrap().acquire().await.unwrap();
     let both = MultiLock::new([kept, stage.client.lock("busy").unwrap()]).unwrap();
     assert!(both.try_acquire().await.unwrap().is_none());
     assert!(both.acquire_timeout(S).await.is_err());
     stage.client.drain().await;
-    other
-        .try_acquire()
-        .await
-        .unwrap()
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = other.try_acquire().await.unwrap();
+    guard.expect("it is free").release().await.unwrap();
     busy.release().await.unwrap();
     // It is kept where both are.
     let began = Instant::now();

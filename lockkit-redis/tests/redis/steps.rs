@@ -140,7 +140,7 @@ async fn newcomer_passes_free_lock_to_first_waiter() {
     };
 }
 
-/// The lock of a reader is deleted by hand, and its share stays. Whoever shares the lock later is alone.
+/// The lock of a reader is deleted by hand, and its share stays. A ticket that shares the lock later is alone.
 #[tokio::test]
 async fn shares_without_their_lock_count_for_nobody() {
     let server = Server::start(&[]).await;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use lockkit_core::Capabilities;
 
 use super::driver::SYNTAX;
-use crate::queries::{Common, Shares, Words, with_places};
-use crate::table::{RIGHTS, Table, Types};
+use crate::queries::{Common, RIGHTS, Shares, Types, Words, with_places};
+use crate::table::Table;
 use crate::template::{Template, definition};
 
 /// 31 bits that differ between the servers of one database: after a failover the sessions of the old

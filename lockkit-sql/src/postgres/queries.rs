@@ -5,8 +5,8 @@ use std::sync::Arc;
 use lockkit_core::Capabilities;
 
 use super::driver::SYNTAX;
-use crate::queries::{Common, Shares, Words, with_places};
-use crate::table::{RIGHTS, Table, Types};
+use crate::queries::{Common, RIGHTS, Shares, Types, Words, with_places};
+use crate::table::Table;
 use crate::template::{Template, definition};
 
 /// The rest of a lease, in microseconds, once its session has ended: longer than the client needs to learn

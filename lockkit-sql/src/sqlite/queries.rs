@@ -5,8 +5,8 @@ use std::sync::Arc;
 use lockkit_core::Capabilities;
 
 use super::driver::SYNTAX;
-use crate::queries::{Common, Shares, Words, with_places};
-use crate::table::{Table, Types};
+use crate::queries::{Common, Shares, Types, Words, with_places};
+use crate::table::Table;
 use crate::template::{Template, definition};
 
 /// There is one writer at a time.
