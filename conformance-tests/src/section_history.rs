@@ -49,6 +49,7 @@ pub struct SectionHistory<'a> {
     urls: Vec<String>,
     name: String,
     ttl: Duration,
+    span: Duration,
     proxy: Option<Proxy>,
 }
 
@@ -62,8 +63,16 @@ impl<'a> SectionHistory<'a> {
             // Redis Cluster keeps the data of a tag together.
             name: format!("{{{}}}", ClientId::random()),
             ttl,
+            span: SPAN,
             proxy: None,
         }
+    }
+
+    /// Lasts this long, if `LOCKKIT_SOAK` does not say otherwise.
+    #[must_use]
+    pub const fn lasting(mut self, span: Duration) -> Self {
+        self.span = span;
+        self
     }
 
     /// The name of the lock.
@@ -101,7 +110,8 @@ impl<'a> SectionHistory<'a> {
             done: Vec::new(),
         };
         // Long enough for each fault, also if one of them meets no holder at first.
-        crowd.run(soak_length(SPAN)?.max(self.ttl * 8)).await?;
+        let span = soak_length(self.span)?.max(self.ttl * 8);
+        crowd.run(span).await?;
         let (done, missing) = (crowd.counts(), crowd.missing());
         let history = crowd.ended().await?;
         let stored = soon(sections.stored()).await??;

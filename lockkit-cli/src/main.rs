@@ -1,4 +1,4 @@
-//! The `lockkit` command: `flock(1)` for a fleet.
+//! The `lockkit` command: `flock(1)` for many machines.
 
 #[cfg(not(unix))]
 compile_error!("the lockkit command needs a Unix system: its promise rests on process groups");

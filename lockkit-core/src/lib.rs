@@ -5,7 +5,7 @@
 //!
 //! - What users touch: [`LockClient`], [`Lock`], [`RwLock`], [`MultiLock`], [`Guard`], [`Owner`], [`Lease`], [`FencingToken`], [`Error`].
 //! - What a store implements: [`DistributedLock`], with everything in [`contract`].
-//! - Stores without a server: [`memory`].
+//! - Stores without a server: [`memory`] and, on Unix, `file`.
 //!
 //! Mechanism lives in the stores, one atomic step at a time. Policy lives here, once: waiting, renewal,
 //! loss, reentry, cancellation and retry.

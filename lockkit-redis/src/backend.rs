@@ -159,9 +159,10 @@ impl RedisStore {
         if let Some(writes) = writes {
             writes.request.add(&mut command);
         }
-        let reply = route.run(step, command).await?;
+        let (reply, acked) = route.run_acked(step, command).await?;
         match (writes, reply.as_list()) {
             (Some(writes), [Reply::Int(1), replies]) => {
+                acked?;
                 writes.keep(work::written(replies));
                 Ok(Release::Released)
             }

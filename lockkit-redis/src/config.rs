@@ -292,7 +292,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// A lease counts only when so many replicas have it. The default is 0.
+    /// A lease, and what a [`Section`](crate::Section) or [`Fenced`](crate::Fenced) work wrote, counts only when so many
+    /// replicas have it. The default is 0.
     pub const fn acks(mut self, replicas: u8) -> Self {
         self.acks = replicas;
         self

@@ -123,8 +123,9 @@ impl<'a> Fenced<'a> {
     ///
     /// # Errors
     /// - [`FencedError::Fenced`] if the hold has ended; nothing was done.
-    /// - [`FencedError::Backend`] if the server or the script failed. If the script may have written
-    ///   before, the outcome is [`Indeterminate`](Outcome::Indeterminate).
+    /// - [`FencedError::Backend`] if the server or the script failed. If the script may have written before, the
+    ///   outcome is [`Indeterminate`](Outcome::Indeterminate); also if too few replicas have what it wrote
+    ///   ([`acks`](crate::RedisStoreBuilder::acks)).
     ///
     /// # Cancel safety
     /// After it is dropped, the script may still run, if the lock is still held then.

@@ -19,7 +19,7 @@ pub(crate) struct Route {
     asking: bool,
 }
 
-/// Whether enough replicas have a lease for it to count: a failover may lose it.
+/// Whether enough replicas have what a step did for it to count: a failover may lose it.
 pub(crate) type Acked = Result<()>;
 
 impl Route {
@@ -35,26 +35,28 @@ impl Route {
         Self { link, asking: true }
     }
 
+    /// Runs a step.
     pub(crate) async fn run(&self, step: &Step, command: Cmd) -> Result<Reply> {
-        Ok(self.run_acked(step, command).await?.0)
+        let (reply, acked) = self.run_acked(step, command).await?;
+        acked.map(|()| reply)
     }
 
-    /// Runs a step. If it may start a lease, also returns whether enough replicas have it.
+    /// Runs a step that may have done nothing, and also returns whether enough replicas have what it did.
     pub(crate) async fn run_acked(&self, step: &Step, command: Cmd) -> Result<(Reply, Acked)> {
         let (mut replies, acked) = self.run_all(step, [command]).await;
         let reply = replies.pop();
         Ok((reply.unwrap_or_else(|| Err(unreadable(step.name)))?, acked))
     }
 
-    /// Runs a step by each of these commands, in one pipeline; returns one reply for each. If it may start leases, also
-    /// asks how many replicas have them.
+    /// Runs a step by each of these commands, in one pipeline; returns one reply for each. Also asks how many
+    /// replicas have what a step did that is to be acked.
     pub(crate) async fn run_all(
         &self,
         step: &Step,
         commands: impl IntoIterator<Item = Cmd>,
     ) -> (Vec<Result<Reply>>, Acked) {
         let config = &self.link.config;
-        let wanted = if step.leases { config.acks } else { 0 };
+        let wanted = if step.acked { config.acks } else { 0 };
         let wait = (wanted > 0).then(|| {
             let mut wait = redis::cmd("WAIT");
             // The connection is checked meanwhile.

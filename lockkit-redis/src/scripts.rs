@@ -15,8 +15,8 @@ use crate::error::PARTLY;
 pub(crate) struct Step {
     /// The operation, for errors.
     pub(crate) name: &'static str,
-    /// Whether it may start a lease.
-    pub(crate) leases: bool,
+    /// Whether it may start a lease or write for the caller, so that `acks` counts the replicas that have it.
+    pub(crate) acked: bool,
     text: Cow<'static, str>,
     sha: String,
 }
@@ -26,7 +26,10 @@ impl Step {
         let text = text.into();
         Self {
             name,
-            leases: matches!(name, "attempt" | "renew" | "adopt"),
+            acked: matches!(
+                name,
+                "attempt" | "renew" | "adopt" | "commit" | "apply" | "guarded work"
+            ),
             sha: Script::new(&text).get_hash().to_owned(),
             text,
         }

@@ -121,7 +121,8 @@ impl Section {
     /// # Errors
     /// In each case the lock is released, and the script is not run twice.
     /// - [`Error::Backend`] with [`Outcome::Indeterminate`](lockkit_core::Outcome::Indeterminate) if it is unknown what
-    ///   the script has written: it failed, or there was no reply.
+    ///   the script has written: it failed, there was no reply, or too few replicas have it
+    ///   ([`acks`](crate::RedisStoreBuilder::acks)).
     /// - [`Error::Lost`] if the lock was lost before the script could run; nothing was written.
     /// - Those of [`enter`](Self::enter).
     ///
@@ -212,8 +213,9 @@ impl Entered {
     /// In each case the lock is released, and no command is run twice.
     /// - [`FencedError::Fenced`] if the hold has ended; nothing was written.
     /// - [`FencedError::Backend`] with [`Outcome::Indeterminate`](lockkit_core::Outcome::Indeterminate) if it is
-    ///   unknown what was written: a command failed, or there was no reply. A request that is still on its way
-    ///   writes if it comes before the release, which goes on in the background.
+    ///   unknown what was written: a command failed, there was no reply, or too few replicas have it
+    ///   ([`acks`](crate::RedisStoreBuilder::acks)). A request that is still on its way writes if it comes before the
+    ///   release, which goes on in the background.
     /// - [`FencedError::Backend`] with another outcome if nothing was written: the server refused the request or
     ///   cannot be reached, or the hold has other guards.
     ///

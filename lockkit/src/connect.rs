@@ -37,12 +37,13 @@ use crate::stores;
 /// | `timeout=2s` | the longest that one request may take | 2 s |
 /// | `outage=30s` | how long opening, and an acquire without a limit, retry while the store cannot be reached | 30 s |
 /// | `max_hold=1h` | the longest hold | none |
-/// | `poll=5ms..200ms` | `file:` `sqlite:` the pauses of waiters between two polls | as shown; `sqlite:` `1ms..200ms` |
-/// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:` `redlock:`, described in `lockkit::redis` | `fifo`, `push` |
+/// | `poll=5ms..200ms` | the shortest and the longest pause between two polls of a waiter, on stores whose waiters poll | `file:` as shown; `sqlite:` `1ms..200ms`; `redlock:` `5ms..100ms`; others in `lockkit::redis` and `lockkit::sql` |
+/// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:`, also with Sentinel and Cluster, described in `lockkit::redis` | `fifo`, `push` |
+/// | `quarantine=30s`, `token_ttl=7d` and more | `redlock:` and `redis:`, described in `lockkit::redis` | `ttl`; `7d` |
 /// | `table=`, `wake=push` `poll`, `pin=true` and more | SQL stores, described in `lockkit::sql` | |
 /// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:`, described in `lockkit::zk`; `ttl` is the session's | as shown first |
 /// | `names=encoded` `raw`, `token_base=0` and more | `etcd:`, described in `lockkit::etcd` | `encoded` |
-/// | `allow_network_fs=true` | `file:` accepts a network file system, for one machine | `false` |
+/// | `allow_network_fs=true` | `file:` and `sqlite:` accept a network file system, for use from one machine only | `false` |
 ///
 /// Durations are whole numbers with a unit: `us`, `ms`, `s`, `m`, `h`, `d`. The path and the values of
 /// options are percent-decoded: write `%20` for a blank and `%25` for `%`.

@@ -17,6 +17,8 @@ use crate::cluster;
 use crate::world::{LONG, TTL, WAYS, client_at, client_of, impatient_at, only_tokens_left};
 
 const SOON: Duration = Duration::from_secs(5);
+/// Two failovers, until the former masters replicate.
+const FAILOVERS: Duration = Duration::from_secs(25);
 /// All keys are in its slot.
 const NAME: &str = "{cart:7}";
 const COUNTER: &str = "{cart:7}:counter";
@@ -87,10 +89,19 @@ async fn sections_follow_each_other_in_a_cluster() -> Outcome {
     failed_over.and(checked)
 }
 
+/// What no replica has is lost with the master, and nothing that was committed is.
 async fn sections_follow_each_other_behind_sentinels() -> Outcome {
     let group = SentinelGroup::forgetful().await?;
-    let url = format!("{}?quarantine=off&recheck=500ms", group.url());
-    history([url]).check().await
+    let url = format!("{}?quarantine=off&acks=1&recheck=500ms", group.url());
+    let history = history([url]).lasting(FAILOVERS);
+    let failovers = async {
+        sleep(TTL).await;
+        group.lose_writes_and_fail_over().await?;
+        sleep(TTL).await;
+        group.fail_over_as_planned().await
+    };
+    let (checked, failed_over) = tokio::join!(history.check(), failovers);
+    failed_over.and(checked)
 }
 
 async fn script_without_a_reply_is_run_once() -> Outcome {

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use conformance_tests::history::{Event, History, Op, Phase, now};
 use conformance_tests::taker::Taker;
-use conformance_tests::{Failure, Outcome, Server};
+use conformance_tests::{Failure, Outcome};
 use tokio::time::Instant;
 
-use crate::trial::{CLIENTS, NAMES, TTL};
+use crate::trial::{CLIENTS, Faults, NAMES, TTL};
 
 /// The most that are stopped at once, so that locks are handed on meanwhile.
 const STOPPED: usize = 2;
 
 /// Processes that take locks in random modes.
 pub(crate) struct Crowd<'a> {
-    server: &'a dyn Server,
+    servers: &'a dyn Faults,
     url: &'a str,
     end: Instant,
     takers: Vec<Taker>,
@@ -34,18 +34,19 @@ pub(crate) struct Done {
     /// For longer than a lease.
     pub(crate) long_stops: u32,
     pub(crate) short_stops: u32,
-    pub(crate) restarts: u32,
+    /// Of the servers.
+    pub(crate) faults: u32,
 }
 
 impl<'a> Crowd<'a> {
     /// All work until `span` is over.
     pub(crate) async fn start(
-        server: &'a dyn Server,
+        servers: &'a dyn Faults,
         url: &'a str,
         span: Duration,
     ) -> Outcome<Self> {
         let mut crowd = Self {
-            server,
+            servers,
             url,
             end: Instant::now() + span,
             takers: Vec::new(),
@@ -125,13 +126,18 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    /// Kills the server and starts it on the same data.
-    pub(crate) async fn restart(&mut self) -> Outcome {
-        // A fault of process zero concerns all.
-        self.note(0, Op::Fault);
-        self.server.restart().await?;
-        self.note(0, Op::Heal);
-        self.done.restarts += 1;
+    /// Does something to the servers.
+    pub(crate) async fn make_fault(&mut self) -> Outcome {
+        let costs_holds = self.servers.costs_holds();
+        if costs_holds {
+            // A fault of process zero concerns all.
+            self.note(0, Op::Fault);
+        }
+        self.servers.make().await?;
+        if costs_holds {
+            self.note(0, Op::Heal);
+        }
+        self.done.faults += 1;
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! Processes in random modes on each kind of server: killed and stopped at random, while the server is
-//! restarted.
+//! Processes in random modes on each kind of server: killed and stopped at random, while servers are restarted, replaced
+//! or frozen.
 //!
 //! It takes ten seconds; `LOCKKIT_SOAK=60 cargo test -p conformance-tests --test soak_modes` gives it
 //! a minute.
@@ -29,6 +29,7 @@ fn tests() -> TestSuite {
         .test(trial::holders_fit_on_redis)
         .test(trial::holders_fit_behind_sentinels)
         .test(trial::holders_fit_in_a_cluster)
+        .test(trial::holders_fit_in_a_redlock)
         .and(etcd.test(trial::holders_fit_on_etcd))
         .and(zk.test(trial::holders_fit_on_zk))
         .and(postgres.test(trial::holders_fit_on_postgres))

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use conformance_tests::checker::{check, everyone_served, no_loss_without_a_stop};
 use conformance_tests::history::{History, Op, Phase};
 use conformance_tests::servers::{
-    EtcdCluster, PostgresPrograms, PostgresServer, RedisCluster, RedisServer, SentinelGroup,
-    ZkCommand, ZkServer,
+    EtcdCluster, PostgresPrograms, PostgresServer, Processes, RedisCluster, RedisServer,
+    RedlockServers, SentinelGroup, ZkCommand, ZkServer,
 };
 use conformance_tests::task::soak_length;
 use conformance_tests::{Outcome, Server, ensure};
@@ -21,8 +21,8 @@ use crate::crowd::Crowd;
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 pub(crate) const NAMES: [&str; 3] = ["modes/1", "modes/2", "modes/3"];
 pub(crate) const CLIENTS: usize = 5;
-/// From one restart of the server to the next.
-const RESTART: Duration = Duration::from_secs(5);
+/// From one fault of the servers to the next.
+const PAUSE: Duration = Duration::from_secs(5);
 /// The longest that a failover takes, until the former master replicates.
 const FAILOVER: Duration = Duration::from_secs(15);
 /// After so long without a reply Sentinels replace a master; much sooner they replace one that is only busy.
@@ -53,7 +53,27 @@ pub(crate) async fn holders_fit_on_postgres() -> Outcome {
     holders_fit(&server, &url).await
 }
 
-/// In place of a restart the master of a lock changes: in turn it changes places with its replica, is replaced without
+/// What is done to the servers, one thing after the other.
+#[async_trait]
+pub(crate) trait Faults: Sync {
+    /// Makes the next one, and repairs what does not repair itself.
+    async fn make(&self) -> Outcome;
+
+    /// Whether holds may be lost meanwhile.
+    fn costs_holds(&self) -> bool {
+        true
+    }
+}
+
+/// They are restarted.
+#[async_trait]
+impl<S: Server> Faults for S {
+    async fn make(&self) -> Outcome {
+        self.restart().await
+    }
+}
+
+/// The master of a lock changes: in turn it changes places with its replica, is replaced without
 /// its last writes, and gives the lock away.
 pub(crate) async fn holders_fit_in_a_cluster() -> Outcome {
     let changes = Changes {
@@ -72,8 +92,8 @@ struct Changes {
 }
 
 #[async_trait]
-impl Server for Changes {
-    async fn restart(&self) -> Outcome {
+impl Faults for Changes {
+    async fn make(&self) -> Outcome {
         let (number, cluster) = (self.number.fetch_add(1, Ordering::Relaxed), &self.cluster);
         let name = NAMES[fastrand::usize(..NAMES.len())];
         let master = cluster.master_of(name).await?;
@@ -98,17 +118,9 @@ impl Server for Changes {
             }
         }
     }
-
-    fn freeze(&self) -> Outcome {
-        self.cluster.freeze()
-    }
-
-    fn thaw(&self) -> Outcome {
-        self.cluster.thaw()
-    }
 }
 
-/// In place of a restart the replica is promoted, in turn as planned and without the last writes.
+/// The replica is promoted, in turn as planned and without the last writes.
 pub(crate) async fn holders_fit_behind_sentinels() -> Outcome {
     let words = ["--appendonly", "no"].map(str::to_owned);
     let failovers = Failovers {
@@ -129,8 +141,8 @@ struct Failovers {
 }
 
 #[async_trait]
-impl Server for Failovers {
-    async fn restart(&self) -> Outcome {
+impl Faults for Failovers {
+    async fn make(&self) -> Outcome {
         if !self.planned.fetch_not(Ordering::Relaxed) {
             return self.group.lose_writes_and_fail_over().await;
         }
@@ -144,38 +156,77 @@ impl Server for Failovers {
         self.group.fail_over_as_planned().await?;
         refuse("0").await
     }
+}
 
-    fn freeze(&self) -> Outcome {
-        self.group.freeze()
+/// Two of five nodes are away for longer than a lease: in turn they come back without their data, and frozen. A majority
+/// is always well, so that nobody notices.
+pub(crate) async fn holders_fit_in_a_redlock() -> Outcome {
+    let nodes = Nodes {
+        servers: RedlockServers::forgetful().await?,
+        number: AtomicUsize::new(0),
+    };
+    let (nodes_at, ttl) = (nodes.servers.authority(), TTL.as_secs());
+    let url = format!("redlock://{nodes_at}?quarantine={ttl}s");
+    holders_fit_for(soak_length(PAUSE * 5)?, Duration::ZERO, &nodes, &url).await
+}
+
+#[derive(Debug)]
+struct Nodes {
+    servers: RedlockServers,
+    /// How many pairs were away.
+    number: AtomicUsize,
+}
+
+#[async_trait]
+impl Faults for Nodes {
+    async fn make(&self) -> Outcome {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let (nodes, away) = (self.servers.nodes(), TTL.mul_f64(1.2));
+        let pair = [0, 1].map(|next| &nodes[(number * 2 + next) % nodes.len()]);
+        let processes = pair.map(RedisServer::process);
+        if number.is_multiple_of(2) {
+            processes.iter().for_each(|process| process.kill());
+            sleep(away).await;
+            processes.iter().try_for_each(|process| process.restart())?;
+            for node in pair {
+                Processes::ready(node).await?;
+            }
+        } else {
+            processes.iter().try_for_each(|process| process.stop())?;
+            sleep(away).await;
+            processes.iter().try_for_each(|process| process.resume())?;
+        }
+        Ok(())
     }
 
-    fn thaw(&self) -> Outcome {
-        self.group.thaw()
+    fn costs_holds(&self) -> bool {
+        false
     }
 }
 
-async fn holders_fit(server: &dyn Server, url: &str) -> Outcome {
+async fn holders_fit(server: &dyn Faults, url: &str) -> Outcome {
     let span = soak_length(Duration::from_secs(10))?.max(QUIET * 2);
     holders_fit_for(span, Duration::ZERO, server, url).await
 }
 
-/// After a restart the server grants nothing for `quarantine`.
+/// After a fault the servers grant nothing for `quarantine`.
 async fn holders_fit_for(
     span: Duration,
     quarantine: Duration,
-    server: &dyn Server,
+    faults: &dyn Faults,
     url: &str,
 ) -> Outcome {
-    let mut crowd = Crowd::start(server, url, span).await?;
+    let modes = if url.starts_with("redlock:") { 1 } else { 4 };
+    let mut crowd = Crowd::start(faults, url, span).await?;
     let start = Instant::now();
-    let mut restart = RESTART / 2;
+    let mut next = PAUSE / 2;
     for number in 0.. {
         if start.elapsed() > span - QUIET {
             break;
         }
-        if start.elapsed() > restart {
-            crowd.restart().await?;
-            restart = start.elapsed() + RESTART;
+        if start.elapsed() > next {
+            crowd.make_fault().await?;
+            next = start.elapsed() + PAUSE;
             // A failover can take until the end.
             continue;
         }
@@ -195,12 +246,12 @@ async fn holders_fit_for(
     no_loss_without_a_stop(&history)?;
     // A waiter that was killed keeps its place for a lease at most, and what it is granted at the end of that for another.
     everyone_served(&history, quarantine + TTL * 2 + Duration::from_secs(1))?;
-    ensure(holds.len() == 4, "a mode was never held")?;
+    ensure(holds.len() == modes, "a mode was never held")?;
     ensure(
         holds.values().all(|holds| *holds > 2),
         format!("few holds: {holds:?}"),
     )?;
-    let enough = done.restarts > 0 && done.kills > 0 && done.long_stops > 0;
+    let enough = done.faults > 0 && done.kills > 0 && done.long_stops > 0;
     ensure(enough, format!("few faults: {done:?}"))
 }
 

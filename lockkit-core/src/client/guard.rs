@@ -95,7 +95,7 @@ impl Guard {
         self.held().hold.failure()
     }
 
-    /// Says whether the lock is still held, by the clock and without a round trip.
+    /// Returns `Ok` while the lock is held, by the clock and without a round trip.
     ///
     /// # Errors
     /// - [`Error::Lost`] if the lease has ended or the store has said that the hold is gone.
@@ -106,8 +106,8 @@ impl Guard {
     /// Waits until the lock is lost; for ever if it is released: select it against the work, or end a
     /// task that waits for it.
     ///
-    /// It is ready no later than the first moment at which the store may grant the lock to another,
-    /// also while the store does not answer or the client's runtime stands still. After a suspend of the
+    /// It is ready before the store can grant the lock to another client, even if the store does not respond or the
+    /// client's runtime is blocked. After a suspend of the
     /// machine it takes up to a second. Polled outside a Tokio runtime, or on one without timers, it relies
     /// on the client's runtime, which must not stand still then.
     ///
@@ -218,10 +218,9 @@ impl Guard {
         held.check()
     }
 
-    /// Releases the lock and returns whether it was held until then.
+    /// Releases the lock. Returns `Ok` if it was held until now.
     ///
-    /// While the hold has other guards, only this guard ends, and it returns whether the lock is
-    /// still held.
+    /// While the hold has other guards, only this guard ends. Then `Ok` says that the lock is still held.
     ///
     /// # Errors
     /// - [`Error::Lost`] if the hold had ended before: what was written under it may have been

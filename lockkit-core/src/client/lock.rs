@@ -128,8 +128,8 @@ impl Lock {
         Ok(self)
     }
 
-    /// Keeps the lock for at least `least` from the moment at which the caller gets its guard, also where its last guard
-    /// ends sooner. In a [`MultiLock`](crate::MultiLock) that is when all its locks are held.
+    /// Keeps the lock for at least `least` from the moment at which the caller gets its guard, even if the last guard is
+    /// dropped earlier. In a [`MultiLock`](crate::MultiLock), the time starts when all its locks are held.
     ///
     /// "Never two at once" is not "only once": a job that takes a second, started on two hosts whose
     /// clocks differ by two, runs twice. A hold that lasts longer than that keeps the second one away.

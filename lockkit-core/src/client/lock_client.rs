@@ -196,10 +196,10 @@ impl LockClient {
 
     /// Waits until everything that was dropped is released at the store.
     ///
-    /// It takes as long as the store takes to answer, at most until the leases have ended. Where locks end with their
-    /// session or process, only the answer ends it. A hold with
+    /// It takes as long as the store takes to respond, at most until the leases have ended. If a lock ends only with its
+    /// session or process, `drain` waits until the store responds. A hold with
     /// a [shortest hold time](crate::Lock::with_min_hold) is finished when its lease lasts until then;
-    /// where the lock ends with its session or its process, when that time has passed.
+    /// if the lock ends with its session or its process, when that time has passed.
     pub async fn drain(&self) {
         self.shared.context.pending.none().await;
     }
@@ -318,8 +318,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// What the store has before every name of this client, so that applications share a store without meeting. By
-    /// default nothing.
+    /// The prefix of every name of this client, so that applications can share a store. By default nothing.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.settings.prefix = Some(prefix.into());
         self
@@ -343,7 +342,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// After how long a failing store is given up by an acquire without a limit. By default 30 seconds.
+    /// How long an acquire without a limit retries while the store fails. By default 30 seconds.
     pub const fn outage(mut self, outage: Duration) -> Self {
         self.settings.outage = Some(outage);
         self

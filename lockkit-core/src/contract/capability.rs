@@ -48,8 +48,7 @@ pub struct Capabilities {
     pub ends_by: EndsBy,
     /// What can be lost when a server fails and another one takes over.
     pub failover: Failover,
-    /// Whether tickets may have modes other than [`Mode::Exclusive`]. The rule for them is one, so that no store does
-    /// a part.
+    /// Whether tickets may have modes other than [`Mode::Exclusive`]. A store has all modes or only that one.
     pub shares: bool,
     /// Whether a hold can have a [note](crate::DistributedLock::note).
     pub notes: bool,

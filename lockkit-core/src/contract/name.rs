@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 /// Names a lock: any UTF-8 text of 1 to 512 bytes without a NUL byte.
 ///
-/// Every store accepts every such name, keeps different names apart and never lets one name reach
-/// the keys of another: `a`, `a/b`, `../a`, `{a}` and `A` are five unrelated locks everywhere.
+/// Every store accepts every such name, except that Redis Cluster refuses empty and unpaired braces. A store keeps
+/// different names apart and never lets one name reach the keys of another: `a`, `a/b`, `../a`, `{a}` and `A` are five
+/// unrelated locks everywhere.
 ///
 /// # Cost
 /// Cloning counts a reference; nothing is copied.
