@@ -35,21 +35,22 @@ pub(crate) fn has_members(group: Pid) -> bool {
 /// other descendant of this process, or where the system does not show them, the group that the leader has
 /// moved to. Each process gets it once.
 pub(crate) fn send(signal: Signal, leader: Pid, all: bool) {
-    // It fails if the group has no member that we may signal.
-    let _ = kill_process_group(leader, signal);
-    if !all {
-        return;
+    let family = if all { descendants(&[]) } else { Vec::new() };
+    let (members, others): (Vec<_>, Vec<_>) = family.iter().partition(|it| it.group == leader);
+    // Without members, its number may have become that of another group.
+    if !all || !TELLS_DESCENDANTS || !members.is_empty() {
+        // It fails if the group has no member that we may signal.
+        let _ = kill_process_group(leader, signal);
     }
-    if !TELLS_DESCENDANTS
+    if all
+        && !TELLS_DESCENDANTS
         && let Ok(group) = getpgid(Some(leader))
         && group != leader
     {
         let _ = kill_process_group(group, signal);
     }
-    for process in descendants(&[]) {
-        if process.group != leader {
-            let _ = kill_process(process.pid, signal);
-        }
+    for process in others {
+        let _ = kill_process(process.pid, signal);
     }
 }
 

@@ -67,7 +67,7 @@ async fn waits_for(lock: &Lock, tokens: &[u64]) -> Option<&'static str> {
 }
 
 /// Whether the lock can be held beside these holders.
-fn fits<'a>(lock: &Lock, holders: impl IntoIterator<Item = &'a Holder>) -> bool {
+pub(crate) fn fits<'a>(lock: &Lock, holders: impl IntoIterator<Item = &'a Holder>) -> bool {
     let modes: Vec<_> = holders.into_iter().map(|holder| holder.mode).collect();
     let excludes = modes.iter().any(|mode| mode.is_none_or(Mode::is_exclusive));
     let count = u32::try_from(modes.len()).unwrap_or(u32::MAX);

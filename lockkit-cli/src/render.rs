@@ -158,12 +158,15 @@ fn event(old: Option<&LockState>, new: &LockState) -> Option<&'static str> {
     match (was_held, is_held) {
         (false, true) => Some("held"),
         (true, false) => Some("free"),
-        (true, true) if old.is_some_and(|old| !old.holder_ids().eq(new.holder_ids())) => {
-            Some("passed")
-        }
+        (true, true) if old.is_some_and(|old| ids(old) != ids(new)) => Some("passed"),
         _ if waited.unwrap_or(0) != new.waiters.unwrap_or(0) => Some("waiters"),
         _ => None,
     }
+}
+
+/// A store may list holders in any order.
+fn ids(state: &LockState) -> BTreeSet<&str> {
+    state.holder_ids().collect()
 }
 
 #[cfg(test)]

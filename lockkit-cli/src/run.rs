@@ -122,9 +122,13 @@ impl Run<'_> {
         if self.client.backend().backend() == "memory" && !args.quiet {
             say("a `memory:` store excludes no other command; use a `file:` store or a server");
         }
-        if args.note.is_some() && !self.client.backend().capabilities().notes {
-            let text = format!("the store {} keeps no notes; leave --note out", self.store);
-            return Err(Failure::usage(text));
+        // Before the wait: with --at-least, the lock would be kept for a program that never started.
+        if let Some(note) = &args.note {
+            lockkit::check_note(note)?;
+            if !self.client.backend().capabilities().notes {
+                let text = format!("the store {} keeps no notes; leave --note out", self.store);
+                return Err(Failure::usage(text));
+            }
         }
         let guard = signals.interruptible(self.acquire(&locks)).await??;
         if let Some(note) = &args.note {
@@ -263,19 +267,27 @@ impl Run<'_> {
         }
     }
 
-    /// The holder of the first lock that is held, in words. The locks of this command may be among them while
-    /// it waits for the others.
+    /// The holder of the first lock that has no room, in words; else of one that is held, and may be waited for. The
+    /// locks of this command may be among them while it waits for the others.
     async fn held(&self, locks: &[Lock]) -> lockkit::Result<String> {
         let own = self.client.id().to_string();
+        let mut held = None;
         for lock in locks {
-            let Some(state) = lock.inspect().await? else {
+            let Some(mut state) = lock.inspect().await? else {
                 continue;
             };
-            if state.holder_ids().any(|id| !id.starts_with(&own)) {
-                return Ok(sentence(&state, "is"));
+            if state.holder_ids().all(|id| id.starts_with(&own)) {
+                continue;
             }
+            let sentence = sentence(&state, "is");
+            state.holders.retain(|holder| !holder.id.starts_with(&own));
+            if !nested::fits(lock, &state.holders) {
+                return Ok(sentence);
+            }
+            held.get_or_insert(sentence);
         }
-        Ok(format!("`{}` is held by others", plain(&self.args.name)))
+        let others = || format!("`{}` is held by others", plain(&self.args.name));
+        Ok(held.unwrap_or_else(others))
     }
 
     /// Whether the store says that the program has ended under its locks: what becomes of them while they are

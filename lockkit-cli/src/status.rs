@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lockkit::Error;
+use lockkit::{Error, Lock};
 use lockkit::contract::LockState;
 use lockkit::file::FileStore;
+
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::{BreakArgs, ListArgs, StatusArgs, WatchArgs};
 use crate::exit::{Code, Failure};
@@ -62,19 +65,19 @@ pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Co
     let (client, store) = look(url).await?;
     let lock = client.lock(args.name.as_str())?;
     let free = || LockState::new(args.name.clone());
-    if !args.yes {
-        let state = lock.inspect().await?.unwrap_or_else(free);
-        let what = render::sentence(&state, "is");
-        let refusal = match ask(&format!("{what}. End this hold?")) {
-            Some(true) => None,
-            Some(false) => Some("the hold was not ended".to_owned()),
-            None => Some(format!("{what}; give --yes to end this hold")),
-        };
-        if let Some(refusal) = refusal {
-            return Err(Failure::usage(refusal));
+    let seen = match args.yes {
+        true => None,
+        false => Some(lock.inspect().await?.unwrap_or_else(free)),
+    };
+    let state = match seen {
+        Some(seen) if seen.holders.is_empty() => seen,
+        seen => {
+            if let Some(seen) = seen {
+                confirm(&lock, &seen).await?;
+            }
+            lock.break_lock().await?.unwrap_or_else(free)
         }
-    }
-    let state = lock.break_lock().await?.unwrap_or_else(free);
+    };
     let held = !state.holders.is_empty();
     let was = render::sentence(&state, "was");
     print(&if args.form.json {
@@ -88,16 +91,43 @@ pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Co
     Ok(if held { Code::OK } else { Code::FREE })
 }
 
+/// Asks whether to end the hold that was seen, and whether it is still that one.
+async fn confirm(lock: &Lock, seen: &LockState) -> Result<(), Failure> {
+    let what = render::sentence(seen, "is");
+    match ask(&format!("{what}. End this hold?")) {
+        Some(true) => {}
+        Some(false) => return Err(Failure::usage("the hold was not ended")),
+        None => {
+            return Err(Failure::usage(format!(
+                "{what}; give --yes to end this hold"
+            )));
+        }
+    }
+    match lock.inspect().await? {
+        Some(now) if !now.holder_ids().eq(seen.holder_ids()) => {
+            let now = render::sentence(&now, "is");
+            Err(Failure::usage(format!(
+                "the hold was not ended, because it is another one now: {now}"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn watch(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
-    let ended = runtime()?.block_on(signals.interruptible(follow(args, url)));
+    let runtime = runtime()?;
+    let ended = runtime.block_on(signals.interruptible(follow(args, url)));
+    runtime.shutdown_background();
     ended.unwrap_or(Ok(Code::OK))
 }
 
 /// Prints changes until the output is closed. Reports once that a store fails for a while.
 async fn follow(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     let (client, store) = look(url).await?;
-    let mut polls = tokio::time::interval(args.interval.max(SHORTEST_POLL));
+    let mut polls = interval(args.interval.max(SHORTEST_POLL));
+    // After an outage or a stop, too, it polls no more often.
+    polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before: Option<BTreeMap<String, LockState>> = None;
     let mut failing = false;
     loop {

@@ -80,10 +80,7 @@ pub(crate) async fn supervise(
                 let until = now() + guard.remaining();
                 here.child.link.send(Message::Lease(until));
             },
-            () = sleep_until(here.give_up.unwrap_or_else(Instant::now)), if here.give_up.is_some() => {
-                say("the program did not end in time, and the shim did not kill it; killing it now");
-                break None;
-            }
+            () = sleep_until(here.give_up.unwrap_or_else(Instant::now)), if here.give_up.is_some() => break None,
         }
     };
     here.child.ended = end.is_some();
@@ -93,6 +90,9 @@ pub(crate) async fn supervise(
     let lost = here.give_up.is_some();
     // Kills what the shim has not.
     drop(here);
+    if lost && end.is_none() {
+        say("the shim did not end the program in time; it was killed");
+    }
     let code = if lost { Code::LOST } else { code(end) };
     Ran {
         code,
@@ -120,10 +120,15 @@ impl Supervision<'_> {
         if self.give_up.is_some() {
             return;
         }
-        let guards = self.guard.guards().iter();
+        // First: the reader of standard error may stand still.
+        self.child.link.send(Message::Lost);
+        let guards = || self.guard.guards().iter();
+        let lease = guards().map(|guard| guard.ticket().ttl).min();
+        let patience = self.kill_after.min(lease.unwrap_or_default() / 3);
+        self.give_up = Some(Instant::now() + patience + MARGIN);
         match (
             self.guard.check(),
-            guards.min_by_key(|guard| guard.remaining()),
+            guards().min_by_key(|guard| guard.remaining()),
         ) {
             (Err(error), _) => say(format_args!("{error}; terminating the program")),
             (Ok(()), Some(first)) => {
@@ -137,8 +142,6 @@ impl Supervision<'_> {
             }
             (Ok(()), None) => {}
         }
-        self.child.link.send(Message::Lost);
-        self.give_up = Some(Instant::now() + self.kill_after + MARGIN);
     }
 
     fn pass_on(&mut self, signal: Signal) {
@@ -172,7 +175,9 @@ impl Supervision<'_> {
         if wants_terminal && self.child.give_terminal() {
             return self.resume();
         }
-        if !wants_terminal && !self.stopping && !self.child.has_terminal {
+        // The program may have ignored a stop that was passed on: the present one may be another's.
+        let passed_on = self.stopping && signal == Signal::SIGTSTP as i32;
+        if !wants_terminal && !passed_on && !self.child.has_terminal {
             return;
         }
         let had = self.child.suspend(wants_terminal);

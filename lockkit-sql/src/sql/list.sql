@@ -8,4 +8,4 @@ FROM {table} AS l
 LEFT JOIN {holds} AS h ON h.name = l.name AND (h.holder = l.holder
     OR l.holder = '~' AND h.token > 0 AND h.expires_at > {now})
 WHERE {condition} AND (l.holder IS NOT NULL AND l.expires_at > {now} OR l.waiting_until > {now} AND {waiters} > 0)
-ORDER BY l.name;
+ORDER BY l.name, h.holder;
