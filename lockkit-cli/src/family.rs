@@ -36,7 +36,9 @@ pub(crate) fn has_members(group: Pid) -> bool {
 /// moved to. Each process gets it once.
 pub(crate) fn send(signal: Signal, leader: Pid, all: bool) {
     let family = if all { descendants(&[]) } else { Vec::new() };
-    let (members, others): (Vec<_>, Vec<_>) = family.iter().partition(|it| it.group == leader);
+    let (members, others): (Vec<_>, Vec<_>) = family
+        .into_iter()
+        .partition(|it: &Process| it.group == leader);
     // Without members, its number may have become that of another group.
     if !all || !TELLS_DESCENDANTS || !members.is_empty() {
         // It fails if the group has no member that we may signal.

@@ -1,6 +1,6 @@
 //! Lock states as text and as JSON: pure functions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::time::Duration;
 

@@ -44,7 +44,15 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
     }
     let runtime = runtime()?;
     let began = Instant::now();
-    let client = runtime.block_on(signals.interruptible(open(args, &location)))??;
+    let opened = runtime.block_on(signals.interruptible(open(args, &location)));
+    let client = match opened.and_then(|opened| opened) {
+        Ok(client) => client,
+        Err(failure) => {
+            // A name server that does not respond must not delay the end.
+            runtime.shutdown_background();
+            return Err(failure);
+        }
+    };
     let run = Run {
         args,
         store: location.in_words(),

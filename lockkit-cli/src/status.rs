@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lockkit::{Error, Lock};
 use lockkit::contract::LockState;
 use lockkit::file::FileStore;
+use lockkit::{Error, Lock};
 
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
@@ -153,8 +153,13 @@ async fn follow(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
                 format!("{at}  {event:7}  {}\n", render::sentence(&state, "is"))
             });
         }
-        if !text.is_empty() && !print(&text)? {
-            return Ok(Code::OK);
+        // A signal ends this even if the reader of the output stands still.
+        let printed = spawn_blocking(move || Ok(text.is_empty() || print(&text)?)).await;
+        match printed {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => return Ok(Code::OK),
+            Ok(Err(failure)) => return Err(failure),
+            Err(_) => return Err(Failure::internal()),
         }
         before = Some(now);
     }

@@ -27,7 +27,7 @@ pub use stores::memory;
 pub use time::clock;
 
 #[doc(hidden)]
-pub use client::ClientSettings;
+pub use client::{ClientSettings, check_note};
 pub use client::{
     DeferredRelease, Election, Guard, Leader, Leaders, Lock, LockClient, LockClientBuilder,
     MultiGuard, MultiLock, Owner, RwLock,

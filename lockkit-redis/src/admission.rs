@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use lockkit_core::Outcome;
 use lockkit_core::clock::{BootClock, Clock as _};
-use redis::Cmd;
-use tokio::time::{Instant, timeout};
+use redis::RedisError;
+use tokio::time::Instant;
 
 use crate::config::RedisStoreBuilder;
 use crate::error::of_connecting;
 use crate::handshake::{Failure, Opened};
-use crate::reply::Reply;
 use crate::scripts::ADMIT;
 
 /// What `queue.lua` reads where nothing may be granted.
@@ -21,11 +20,22 @@ const NOT_YET: &str = "-";
 /// How soon to look again at a server to which a lock is moving.
 const SOON: Duration = Duration::from_secs(1);
 
+/// How soon to look again at a server that is asked whether its quarantine has ended.
+const ASKING: Duration = Duration::from_millis(10);
+
+/// Whether a server grants locks.
+#[derive(Clone, Copy, Debug)]
+enum Grants {
+    Now,
+    /// It is asked again then: another client may have asked for a longer quarantine.
+    NotBefore(Instant),
+    Never,
+}
+
 /// What a server does for the requests of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
-    /// From then on it grants locks; never if `None`.
-    until: Option<Instant>,
+    grants: Grants,
     /// Its replication id, by which the scripts recognise it; empty without a quarantine.
     primary: Arc<str>,
     /// Its process; empty without a quarantine.
@@ -35,10 +45,10 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Of a server without a quarantine, or of one that never grants.
-    fn until(moment: Option<Instant>) -> Self {
+    /// Of a server that is not asked for a quarantine.
+    fn of(grants: Grants) -> Self {
         Self {
-            until: moment,
+            grants,
             primary: Arc::default(),
             run: Arc::default(),
             ahead: 0,
@@ -50,12 +60,21 @@ impl Admission {
     /// # Errors
     /// - How much longer the server grants nothing.
     pub(crate) fn primary(&self) -> Result<&str, Duration> {
-        let Some(until) = self.until else {
-            return Err(SOON);
-        };
-        match until.checked_duration_since(Instant::now()) {
-            Some(left) if !left.is_zero() => Err(left),
-            _ => Ok(&self.primary),
+        match self.grants {
+            Grants::Now => Ok(&self.primary),
+            Grants::NotBefore(moment) => {
+                let left = moment.saturating_duration_since(Instant::now());
+                Err(left.max(ASKING))
+            }
+            Grants::Never => Err(SOON),
+        }
+    }
+
+    /// When to ask the server again.
+    pub(crate) const fn again(&self) -> Option<Instant> {
+        match self.grants {
+            Grants::NotBefore(moment) => Some(moment),
+            Grants::Now | Grants::Never => None,
         }
     }
 
@@ -84,13 +103,14 @@ pub(crate) async fn admit(
     if config.acks > 0 {
         let hint = ": this server cannot say what its replicas have; leave out `acks=`";
         let wait = redis::cmd("WAIT").arg(0).arg(1).to_owned();
-        ask(config, opened, "WAIT", &wait, hint).await?;
+        let waited = opened.run(&wait).await;
+        waited.map_err(|error| refused(config, &error, hint))?;
     }
     let Some(quarantine) = config.quarantine_length() else {
-        return Ok(Admission::until(Some(Instant::now())));
+        return Ok(Admission::of(Grants::Now));
     };
     let Some(key) = key.filter(|_| quarantine < Duration::MAX) else {
-        return Ok(Admission::until(None));
+        return Ok(Admission::of(Grants::Never));
     };
     let mut command = ADMIT.on(&[key]);
     command
@@ -102,13 +122,23 @@ pub(crate) async fn admit(
         true => ": allow the user `INFO`, or write `quarantine=off`",
         false => ": allow the user `INFO`",
     };
-    let reply = ask(config, opened, "EVAL", &command, hint).await?;
+    let reply = match opened.run(&command).await {
+        // The lowest slot of this master is moving, and the key of its quarantine with it.
+        Err(error) if config.clustered && error.redirect_node().is_some() => {
+            return Ok(Admission::of(Grants::NotBefore(Instant::now() + SOON)));
+        }
+        reply => reply.map_err(|error| refused(config, &error, hint))?,
+    };
     let read = || {
         let [left, primary, run, clock] = reply.as_list() else {
             return None;
         };
+        let left = left.as_millis()?;
         Some(Admission {
-            until: Some(Instant::now() + left.as_millis()?),
+            grants: match left.is_zero() {
+                true => Grants::Now,
+                false => Grants::NotBefore(Instant::now() + left),
+            },
             primary: primary.as_str()?.into(),
             run: run.as_str()?.into(),
             ahead: clock.as_int()? - boot_micros(),
@@ -123,30 +153,13 @@ pub(crate) async fn admit(
     })
 }
 
-/// Sends a command of a connection that opens. `hint`: what to do if it is refused.
-pub(crate) async fn ask(
-    config: &RedisStoreBuilder,
-    opened: &mut Opened,
-    name: &str,
-    command: &Cmd,
-    hint: &str,
-) -> Result<Reply, Failure> {
-    let (limit, address) = (config.connect_timeout, &config.address);
-    let Ok(reply) = timeout(limit, opened.run(command)).await else {
-        let why = format!("no reply to `{name}` within {limit:?} ({address})");
-        return Err((Outcome::Unavailable, why));
+/// Why a connection that opens is of no use. `hint`: what to do if a command is refused.
+pub(crate) fn refused(config: &RedisStoreBuilder, error: &RedisError, hint: &str) -> Failure {
+    let (outcome, text) = of_connecting(error);
+    let hint = if outcome == Outcome::Rejected && !text.starts_with("LOCKKITMEMBERS") {
+        hint
+    } else {
+        ""
     };
-    reply.map_err(|error| {
-        if config.clustered && error.redirect_node().is_some() {
-            let why = format!("the lowest slot of this master is moving ({address})");
-            return (Outcome::Unavailable, why);
-        }
-        let (outcome, text) = of_connecting(&error);
-        let hint = if outcome == Outcome::Rejected && !text.starts_with("LOCKKITMEMBERS") {
-            hint
-        } else {
-            ""
-        };
-        (outcome, format!("{text} ({address}){hint}"))
-    })
+    (outcome, format!("{text} ({}){hint}", config.address))
 }

@@ -128,11 +128,15 @@ pub(crate) async fn open(
             Err((Outcome::Rejected, format!("{CLUSTER} ({address})")))
         }
         Ok(opened) => opened.map_err(|error| failure(config, &error)),
-        Err(_) => {
-            let why = format!("no connection within {limit:?} ({address})");
-            Err((Outcome::Unavailable, why))
-        }
+        Err(_) => Err(no_connection(config)),
     }
+}
+
+/// What is said when `connect_timeout` is over.
+pub(crate) fn no_connection(config: &RedisStoreBuilder) -> Failure {
+    let (limit, address) = (config.connect_timeout, &config.address);
+    let why = format!("no connection within {limit:?} ({address})");
+    (Outcome::Unavailable, why)
 }
 
 /// Makes a connection with RESP3 or, where that may be, with RESP2.

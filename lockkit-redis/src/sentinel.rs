@@ -10,7 +10,7 @@ use redis::RedisError;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::admission::ask;
+use crate::admission::refused;
 use crate::config::{Address, RedisStoreBuilder};
 use crate::error::of_connecting;
 use crate::handshake::{self, Failure, Opened};
@@ -20,6 +20,9 @@ use crate::survey::{no_answer, survey};
 
 /// The longest pause before a connected client asks the next Sentinel.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// The longest that a connected client waits for the answer of one.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Where a Sentinel sees the master.
 #[derive(Debug)]
@@ -56,7 +59,8 @@ pub(crate) async fn open(
     config.address = found.address.clone();
     let mut opened = handshake::open(&config, subscriptions).await?;
     let hint = ": allow the user the command `ROLE`";
-    let role = ask(&config, &mut opened, "ROLE", &redis::cmd("ROLE"), hint).await?;
+    let role = opened.ask(&["ROLE"]).await;
+    let role = role.map_err(|error| refused(&config, &error, hint))?;
     expect_master(&role, &config.address)?;
     opened.epoch = found.epoch;
     opened.end_with(failed_over(watched, found.epoch));
@@ -109,16 +113,19 @@ fn known(others: &BTreeSet<String>) -> String {
 }
 
 /// Returns when a Sentinel names a master with a later epoch. It may be the same one, after another that was in
-/// between. One is asked after the other, so that one that is cut off does not hide a failover.
+/// between. One is asked after the other, so that one that is cut off does not hide a failover, and behind one that
+/// does not answer the next one at once: a former master serves on for about ten seconds.
 async fn failed_over(mut sentinels: Vec<Sentinel>, epoch: i64) {
     let mut pauses = Backoff::new(PAUSE, PAUSE);
     loop {
-        for sentinel in &mut sentinels {
-            sleep(pauses.pause()).await;
-            if let Ok(Answer::Master(seen)) = sentinel.ask().await
-                && seen.epoch > epoch
-            {
-                return;
+        sleep(pauses.pause()).await;
+        for _ in 0..sentinels.len() {
+            let asked = timeout(PATIENCE, sentinels[0].ask()).await;
+            sentinels.rotate_left(1);
+            match asked {
+                Ok(Ok(Answer::Master(seen))) if seen.epoch > epoch => return,
+                Ok(Ok(_)) => break,
+                _ => {}
             }
         }
     }

@@ -57,7 +57,7 @@ struct Shards<'a> {
     link: &'a Link,
     connection: MultiplexedConnection,
     subscribed: HashSet<String>,
-    /// Of locks that are elsewhere by now, or that this user may not subscribe.
+    /// That this user may not subscribe.
     refused: HashSet<String>,
     /// How many subscriptions it has ended itself.
     left: usize,
@@ -127,6 +127,8 @@ impl Shards<'_> {
         for (channel, reply) in new.iter().zip(replies.await?) {
             match reply {
                 Value::ServerError(error) if error.code() == "ERR" => return Some(false),
+                // Of a lock that is elsewhere now. It may come back: it is asked for again.
+                Value::ServerError(error) if error.code() != "NOPERM" => false,
                 Value::ServerError(_) => self.refused.insert(channel.clone()),
                 _ => self.subscribed.insert(channel.clone()),
             };

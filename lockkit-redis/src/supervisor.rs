@@ -22,7 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, tim
 use crate::admission::{Admission, admit};
 use crate::config::{Protocol, RedisStoreBuilder, TokenTtl};
 use crate::connection::{IDLE_CHECK, Link, State};
-use crate::handshake::Opened;
+use crate::handshake::{Failure, Opened, no_connection};
 use crate::keys;
 use crate::sentinel::open;
 use crate::shards;
@@ -84,16 +84,16 @@ impl Link {
         let mut at_once = true;
         let mut config = self.config.clone();
         loop {
-            let opened = match open(&config, &self.subscriptions).await {
-                Ok(mut opened) => {
-                    // One that the previous server left. What comes from now on is about this one.
-                    self.demoted.notified().now_or_never();
-                    let key = lock(&self.primary_key).clone();
-                    let admission = admit(&config, key.as_deref(), &mut opened).await;
-                    admission.map(|admission| (opened, admission))
-                }
-                Err(failure) => Err(failure),
-            };
+            let opening = timeout(config.connect_timeout, async {
+                let mut opened = open(&config, &self.subscriptions).await?;
+                // One that the previous server left. What comes from now on is about this one.
+                self.demoted.notified().now_or_never();
+                let admission = self.admission_of(&mut opened).await?;
+                Ok((opened, admission))
+            });
+            let opened = opening
+                .await
+                .unwrap_or_else(|_| Err(no_connection(&config)));
             let (outcome, why) = match opened {
                 Ok((opened, admission)) => {
                     if opened.second.is_none() {
@@ -131,6 +131,11 @@ impl Link {
         }
     }
 
+    async fn admission_of(&self, opened: &mut Opened) -> Result<Admission, Failure> {
+        let key = lock(&self.primary_key).clone();
+        admit(&self.config, key.as_deref(), opened).await
+    }
+
     /// Supervises a connection until it ends. Dropping its parts fails its requests.
     async fn serve(
         &self,
@@ -139,6 +144,7 @@ impl Link {
         admission: Admission,
         settled: Instant,
     ) -> Result<Infallible, Ended> {
+        let mut again = admission.again();
         state.send_replace(State::Ready((opened.connection.clone(), admission)));
         self.subscriptions.opened();
         let patience = self.config.patience();
@@ -160,6 +166,15 @@ impl Link {
                 () = sleep_until(settled), if demoted => return Err(Ended),
                 () = self.demoted.notified(), if !demoted => {
                     demoted = true;
+                    continue;
+                }
+                () = sleep_until(again.unwrap_or(settled)), if again.is_some() => {
+                    let asked = timeout(patience, self.admission_of(&mut opened)).await;
+                    let Ok(Ok(admission)) = asked else {
+                        return Err(Ended);
+                    };
+                    again = admission.again();
+                    state.send_replace(State::Ready((opened.connection.clone(), admission)));
                     continue;
                 }
                 () = self.suspicion.notified() => {}

@@ -53,6 +53,8 @@ pub mod manual;
 mod stores;
 
 pub use connect::{Connect, builder, connect};
+#[doc(hidden)]
+pub use lockkit_core::check_note;
 #[cfg(unix)]
 #[doc(inline)]
 pub use lockkit_core::file;

@@ -33,6 +33,8 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(grant_that_a_promotion_lost_ends_before_another_begins)
         .test(without_quarantine_a_promotion_gives_a_lock_twice)
         .test(frozen_master_costs_the_others_nothing)
+        .test(move_of_the_lowest_slot_ends_no_hold_of_another)
+        .test(failovers_to_and_fro_begin_a_quarantine)
         .test(masters_are_found_and_followed_with_tls)
         .test(one_living_seed_is_enough)
         .test(wrong_kind_of_server_is_refused_with_the_right_scheme)
@@ -316,6 +318,48 @@ async fn without_quarantine_a_promotion_gives_a_lock_twice() -> Outcome {
     lost.check()?;
     next.check()?;
     ensure(next.token() > lost.token(), "the token has not grown")
+}
+
+/// The key of the quarantine of a master is in its lowest slot.
+async fn move_of_the_lowest_slot_ends_no_hold_of_another() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let store = all(&cluster, "fifo").ttl(TTL);
+    let client = client_of(store.connect().await?, TTL)?;
+    let names = names_of_all(&cluster).await?;
+    let (master, name) = &names[0];
+    let guard = granted_at(&client, name).await?;
+    let node = &cluster.nodes()[*master];
+    let key = node.ask(&["KEYS", "lockkit_primary:*"]).await?.concat();
+    let slot = cluster.slot_of(&key).await?;
+    let way_of_it = [*master, names[1].0];
+    cluster.begin_move(slot, way_of_it).await?;
+    cluster.move_keys(&[&key], way_of_it).await?;
+    node.ask(&["CLIENT", "KILL", "TYPE", "normal"]).await?;
+    sleep(TTL * 2).await;
+    guard.check()?;
+    guard.release().await?;
+    cluster.end_move(slot, way_of_it).await?;
+    let guard = within(SOON * 2, granted_at(&client, name)).await??;
+    guard.release().await?;
+    Ok(())
+}
+
+/// The client makes no request meanwhile, and its connection may live through both.
+async fn failovers_to_and_fro_begin_a_quarantine() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let client = client_for(all(&cluster, "fifo"), TTL).await?;
+    granted_at(&client, NAME).await?.release().await?;
+    let master = cluster.master_of(NAME).await?;
+    cluster.fail_over_as_planned(master).await?;
+    // Within two of their timeouts, the nodes vote once for a slot.
+    sleep(TTL).await;
+    let back = Instant::now();
+    cluster.fail_over_as_planned(partner(master)).await?;
+    let guard = granted_at(&client, NAME).await?;
+    let took = back.elapsed();
+    ensure(took >= TTL, format!("granted after {took:?}"))?;
+    guard.release().await?;
+    Ok(())
 }
 
 /// Its replica is frozen, too, so that nobody takes over.

@@ -75,6 +75,8 @@ fn tests() -> TestSuite {
         .test(sentinel::two_dead_sentinels_are_not_noticed)
         .test(sentinel::highest_epoch_wins_over_first_answers)
         .test(sentinel::later_epoch_is_followed)
+        .test(sentinel::silent_sentinels_delay_no_failover)
+        .test(sentinel::sentinels_that_are_restarted_in_a_circle_are_not_noticed)
         .test(sentinel::read_only_reply_makes_the_client_ask_again)
         .test(sentinel::server_that_is_no_master_is_refused)
         .test(sentinel::unknown_name_is_refused_with_the_known_ones)

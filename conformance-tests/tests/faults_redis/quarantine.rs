@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::{FakeSentinel, MASTER, RedisServer, SentinelGroup};
 use conformance_tests::task::{acquire, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
@@ -32,6 +33,8 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(connection_that_lived_through_two_failovers_is_left)
         .test(each_failover_begins_a_quarantine_on_a_master_that_was_not_demoted)
         .test(restarted_server_grants_after_the_longest_lease)
+        .test(longer_quarantine_of_a_later_client_counts)
+        .test(master_that_sentinels_do_not_reach_grants_nothing_without_its_replica)
         .test(new_id_without_a_failover_costs_no_quarantine)
         .test(leases_are_no_longer_than_the_quarantine)
         .test(user_without_info_is_refused_with_a_way_out)
@@ -318,6 +321,74 @@ async fn leases_are_no_longer_than_the_quarantine() -> Outcome {
         format!("{refused:?}"),
     )?;
     guard.release().await?;
+    Ok(())
+}
+
+/// The server has forgotten who asked for a longer one, and that client is slow to connect again.
+async fn longer_quarantine_of_a_later_client_counts() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    server.has_lost_nothing().await?;
+    let way = Proxy::start(([127, 0, 0, 1], server.port()).into()).await?;
+    let brief = Duration::from_secs(2);
+    let soon = client_for(store("fifo", server.port()).quarantine(brief), brief).await?;
+    let late = client(store("fifo", way.addr().port()).quarantine(TTL)).await?;
+    let lost = late.lock(NAME)?.acquire().await?;
+    way.refuse(true);
+    way.reset();
+    server.process().kill();
+    server.process().restart()?;
+    until("a client has asked for its quarantine", async || {
+        let longest = server.ask(&["HGET", "lockkit_primary", "longest"]).await;
+        Ok(longest.is_ok_and(|longest| longest == ["2000"]))
+    })
+    .await?;
+    way.refuse(false);
+    let next = granted(&soon).await?;
+    ensure(lost.check().is_err(), "two hold the lock")?;
+    ensure(next.token() > lost.token(), "the token has not grown")?;
+    next.release().await?;
+    Ok(())
+}
+
+/// Clients on its side of the network go on to use it.
+async fn master_that_sentinels_do_not_reach_grants_nothing_without_its_replica() -> Outcome {
+    let (old, new) = (
+        RedisServer::forgetful().await?,
+        RedisServer::forgetful().await?,
+    );
+    old.has_lost_nothing().await?;
+    let port = old.port().to_string();
+    new.ask(&["REPLICAOF", "127.0.0.1", &port]).await?;
+    until("the replica follows", async || {
+        let state = new.ask(&["INFO", "replication"]).await?.concat();
+        Ok(state.contains("master_link_status:up"))
+    })
+    .await?;
+    let at = |server: &RedisServer| ([127, 0, 0, 1], server.port()).into();
+    let (here, there) = (
+        FakeSentinel::naming(at(&old), 1, Duration::ZERO).await?,
+        FakeSentinel::naming(at(&old), 1, Duration::ZERO).await?,
+    );
+    let behind = |sentinel: &FakeSentinel| {
+        let store = store("fifo", 0).ttl(TTL).acks(1);
+        store.sentinel([("127.0.0.1", sentinel.port())], MASTER)
+    };
+    // Its leases are renewed where they can be.
+    let cut_off = client_of(behind(&here).connect().await?, TTL)?;
+    let follower = client(behind(&there).acks(0)).await?;
+    let guard = cut_off.lock(NAME)?.acquire().await?;
+    new.ask(&["REPLICAOF", "NO", "ONE"]).await?;
+    there.name(at(&new), 2);
+    let promoted = Instant::now();
+    let next = granted(&follower).await?;
+    let after = promoted.elapsed();
+    ensure(guard.check().is_err(), "two hold the lock")?;
+    let quarantine = TTL + FORMER_MASTER_SERVES;
+    ensure(after >= quarantine, format!("{after:?}"))?;
+    let refused = cut_off.lock("jobs/other")?;
+    let refused = refused.acquire_timeout(Duration::from_secs(1)).await;
+    ensure(refused.is_err(), "the former master grants locks")?;
+    next.release().await?;
     Ok(())
 }
 

@@ -264,6 +264,62 @@ pub(crate) async fn later_epoch_is_followed() -> Outcome {
     .await
 }
 
+/// A former master serves on for ten seconds.
+pub(crate) async fn silent_sentinels_delay_no_failover() -> Outcome {
+    let (old, new) = (
+        RedisServer::forgetful().await?,
+        RedisServer::forgetful().await?,
+    );
+    let at = |server: &RedisServer| ([127, 0, 0, 1], server.port()).into();
+    let (mut fakes, mut ways) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let fake = FakeSentinel::naming(at(&old), 1, Duration::ZERO).await?;
+        ways.push(Proxy::start(([127, 0, 0, 1], fake.port()).into()).await?);
+        fakes.push(fake);
+    }
+    let ports: Vec<_> = ways.iter().map(|way| way.addr().port()).collect();
+    let client = within(SOON, patient(&ports)).await??;
+    client.lock(NAME)?.acquire().await?.release().await?;
+    for way in &ways[..2] {
+        way.flow(Direction::Reply, Flow::Hold);
+    }
+    fakes[2].name(at(&new), 2);
+    let failed_over = Instant::now();
+    until("the client leaves the old master", async || {
+        let there = old.ask(&["CLIENT", "LIST"]).await?.concat();
+        Ok(!there.contains("sub=1"))
+    })
+    .await?;
+    let took = failed_over.elapsed();
+    ensure(took < Duration::from_secs(4), format!("{took:?}"))
+}
+
+pub(crate) async fn sentinels_that_are_restarted_in_a_circle_are_not_noticed() -> Outcome {
+    let group = SentinelGroup::forgetful().await?;
+    let (holder, other) = (
+        client("fifo", &group.ports()).await?,
+        client("fifo", &group.ports()).await?,
+    );
+    let guard = holder.lock(NAME)?.acquire().await?;
+    let mut waiter = acquire(&other.lock(NAME)?);
+    waiter.waits_for(Duration::from_millis(100)).await?;
+    let asked = group.servers()[0].calls("role").await?;
+    for sentinel in group.sentinels() {
+        sentinel.kill();
+        sleep(Duration::from_millis(300)).await;
+        sentinel.restart()?;
+        group.ready().await?;
+    }
+    guard.check()?;
+    let next = within(SOON, hand_over(guard, waiter)).await??;
+    next.release().await?;
+    let connected = group.servers()[0].calls("role").await? - asked;
+    ensure(connected == 0, format!("{connected} new connections"))?;
+    let newcomer = within(SOON, client("fifo", &group.ports())).await??;
+    newcomer.lock(NAME)?.acquire().await?.release().await?;
+    Ok(())
+}
+
 /// The Sentinel names a new master only when it is asked anew: the epoch stays.
 pub(crate) async fn read_only_reply_makes_the_client_ask_again() -> Outcome {
     let old = RedisServer::forgetful().await?;

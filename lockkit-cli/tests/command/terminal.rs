@@ -67,13 +67,8 @@ impl Console {
         self.press(&format!("{line}\r"));
     }
 
-    /// Waits until `text` is shown, and forgets what was shown until then.
-    fn shows(&self, text: &str) {
-        self.until(text);
-    }
-
-    /// What is shown until `text` is; it is forgotten, and `text` as well.
-    fn until(&self, text: &str) -> String {
+    /// Waits until `text` is shown. Returns what was shown before it, and forgets both.
+    fn shows(&self, text: &str) -> String {
         let shown = || self.screen.lock().unwrap().find(text);
         for _ in 0..2000 {
             if let Some(at) = shown() {
@@ -156,10 +151,10 @@ fn ctrl_c_ends_the_program_and_a_script_around_it() {
     );
     console.shows("ready");
     console.press(CTRL_C);
-    console.shows("> ");
+    let mut shown = console.shows("> ");
     console.enter("echo d\"o\"ne");
-    console.shows("done");
-    assert!(!console.screen.lock().unwrap().contains("went-on"));
+    shown += &console.shows("done");
+    assert!(!shown.contains("went-on"), "{shown}");
 }
 
 #[test]
@@ -171,7 +166,7 @@ fn ctrl_c_ends_a_program_that_has_left_the_group() {
             r#"$L run job -- {leaver} sh -c 'echo re"a"dy-$$.; exec sleep 600'"#
         ));
         console.shows("ready-");
-        let pid = console.until(".");
+        let pid = console.shows(".");
         console.press(CTRL_C);
         console.shows("> ");
         console.enter("echo c\"o\"de $?");
@@ -191,7 +186,7 @@ fn ctrl_c_that_the_program_handles_ends_what_has_left_the_group() {
         r#"$L run job -- sh -c 'trap "exit 130" INT; setsid -w sh -c "echo re""ady-\$\$.; exec sleep 600" & wait'; echo c"o"de $?"#,
     );
     console.shows("ready-");
-    let pid = console.until(".");
+    let pid = console.shows(".");
     console.press(CTRL_C);
     console.shows("code 130");
     let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
@@ -220,7 +215,7 @@ fn the_embedded_store_is_named_at_a_terminal() {
     ));
     console.shows("ran");
     console.enter("$L run -q job -- echo qu\"i\"et");
-    assert!(!console.until("quiet").contains("this host only"));
+    assert!(!console.shows("quiet").contains("this host only"));
 }
 
 #[test]
@@ -266,8 +261,8 @@ fn a_job_continued_after_its_lease_is_ended() {
     console.press(CTRL_Z);
     console.shows("Stopped");
     console.enter("sleep 2; fg; echo c\"o\"de $?");
-    console.shows("code 76");
-    assert!(!console.screen.lock().unwrap().contains("went-on"));
+    let shown = console.shows("code 76");
+    assert!(!shown.contains("went-on"), "{shown}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::client::attempt::Attempting;
 use crate::client::guard::Guard;
 use crate::client::hold::{Hold, HoldOptions};
+use crate::client::outstanding::Outstanding;
 use crate::client::queue::{Key, Waiter};
 use crate::client::shared::{Held, Shared};
 use crate::client::wait;
@@ -29,16 +30,20 @@ impl Acquire {
     pub(crate) async fn run(mut self) -> Result<Guard> {
         // A caller on another runtime may end or stand still at any moment: it only waits.
         let attempts = self.shared.context.runtime.is_current();
+        // Ends after a guard that is not handed out.
+        let unfinished = self.shared.context.attempts.begin();
         let (mut key, mut entry) = (self.key.clone(), None);
         let first = self.shared.queues.enter(&mut key, attempts, |key| {
             let (waiter, behind) = self.waiter(key);
             entry = Some(behind);
             waiter
         });
+        let first = first.ok_or(Error::Shutdown)?;
         self.key = key;
         let Some(entry) = entry else {
-            return self.attempt().await;
+            return self.attempt(unfinished).await;
         };
+        drop(unfinished);
         if first {
             wait::start(&self.shared, &self.key, None);
         }
@@ -46,16 +51,9 @@ impl Acquire {
     }
 
     /// Attempts for the queue.
-    async fn attempt(self) -> Result<Guard> {
+    async fn attempt(self, unfinished: Outstanding) -> Result<Guard> {
         let shared = &self.shared;
         let context = &shared.context;
-        // Ends after a guard that is not handed out.
-        let unfinished = context.attempts.begin();
-        // A shutdown that has not seen this attempt has begun before.
-        if shared.is_closing() {
-            self.serve_others();
-            return Err(Error::Shutdown);
-        }
         let ticket = shared.ticket(&self.key, true);
         let mut first = FirstAttempt {
             shared: Arc::clone(shared),

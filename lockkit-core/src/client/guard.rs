@@ -184,7 +184,7 @@ impl Guard {
             Err(Error::Backend(error)) => Err(error),
             Err(error) => return Err(error),
         };
-        held.answered(sent, asked, answer.clone());
+        held.follow(held.hold.answered(sent, asked, answer.clone()));
         answer?;
         held.check()
     }

@@ -14,7 +14,7 @@ impl Guard {
     /// Leaves the lock held for another process, which continues the hold with
     /// [`LockClient::adopt`]. Returns the text to give to it.
     ///
-    /// The lease begins anew and ends the hold unless it is adopted before. A shortest or longest hold time
+    /// A renewed lease begins anew; of a fixed one, the rest is left. It ends the hold unless it is adopted before. A shortest or longest hold time
     /// ends here: who adopts has its own. The text is a key to the lock: do not log it.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Guard {
             self.check()?;
             return Ok(self);
         }
-        let (options, least) = (held.hold.options(), held.hold.kept_for());
+        let (options, least) = held.hold.passed_on();
         let ttl = options.lease.ttl();
         let key = Key::new(ticket.name.clone(), Mode::Read, ttl, None);
         // Until it ends, the owner neither holds nor can acquire.

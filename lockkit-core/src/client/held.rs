@@ -12,7 +12,7 @@ use crate::client::hold::{
 use crate::client::outstanding::Outstanding;
 use crate::client::reaper::release_later;
 use crate::client::shared::{Held, Shared};
-use crate::contract::{BackendError, Grant, LossReason, Renewal, Result, Ticket, Watch};
+use crate::contract::{Grant, LossReason, Result, Ticket, Watch};
 use crate::time::clock::Moment;
 
 impl Held {
@@ -68,16 +68,6 @@ impl Held {
                 Ok(Some((until, self.settle(ending))))
             }
         }
-    }
-
-    /// The answer to a renewal, as [`Hold::answered`].
-    pub(crate) fn answered(
-        &self,
-        sent: Moment,
-        asked: Duration,
-        answer: Result<Renewal, BackendError>,
-    ) {
-        self.follow(self.hold.answered(sent, asked, answer));
     }
 
     /// The hold is gone.

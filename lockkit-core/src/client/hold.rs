@@ -111,6 +111,7 @@ impl Hold {
             promised: from + window(options.lease.ttl()),
             cap: options.max_hold.map(|limit| now + limit),
             least: None,
+            owed: None,
             kept: None,
             unfinished: None,
             next_renewal: None,
@@ -292,22 +293,35 @@ impl Hold {
         state.least = state.least.max(least);
     }
 
-    /// The rest of the time that it is kept at least.
-    pub(crate) fn kept_for(&self) -> Option<Duration> {
-        let now = self.context.clock.now();
-        let least = lock(&self.state).shortest(now)?;
-        Some(least.since(now))
+    /// Is kept for at least `least` from [`keep_owed`](Self::keep_owed) on.
+    pub(crate) fn owe(&self, least: Option<Duration>) {
+        lock(&self.state).owed = least;
     }
 
-    /// The options with which it goes on as another hold.
-    pub(crate) fn options(&self) -> HoldOptions {
+    /// From now on it is kept for as long as it owes. Another guard of the hold begins nothing anew.
+    pub(crate) fn keep_owed(&self) {
+        let owed = lock(&self.state).owed.take();
+        self.keep_for(owed);
+    }
+
+    /// The options with which it goes on as another hold, and the rest of the time that it is kept at least.
+    pub(crate) fn passed_on(&self) -> (HoldOptions, Option<Duration>) {
         let state = lock(&self.state);
         let now = self.context.clock.now();
-        HoldOptions {
-            lease: state.lease,
+        let lease = match state.lease {
+            // An extension goes with it.
+            Lease::Fixed { ttl } => {
+                let rest = lease_for(state.promised.since(now), &self.context.capabilities);
+                Lease::fixed(rest.max(ttl))
+            }
+            renewed @ Lease::Renewed { .. } => renewed,
+        };
+        let options = HoldOptions {
+            lease,
             max_hold: state.cap.map(|cap| cap.since(now)),
             owner: self.owner,
-        }
+        };
+        (options, state.shortest(now).map(|least| least.since(now)))
     }
 
     /// From now on the lease ends the hold and not the last guard, after which it is not renewed.

@@ -10,8 +10,11 @@ pub(crate) fn check(label: &str) -> Result<()> {
     check_line("label", label, LONGEST)
 }
 
-/// The same for a note.
-pub(crate) fn check_note(note: &str) -> Result<()> {
+/// Checks the text of a note. For programs that learn it long before they need it.
+///
+/// # Errors
+/// - [`Error::InvalidOption`] as [`Guard::note`](crate::Guard::note).
+pub fn check_note(note: &str) -> Result<()> {
     check_line("note", note, LONGEST_NOTE)
 }
 

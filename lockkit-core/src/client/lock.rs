@@ -47,6 +47,8 @@ pub struct Lock {
     mode: Mode,
     options: HoldOptions,
     min_hold: Option<Duration>,
+    /// The shortest hold time begins later, when all locks of a [`MultiLock`](crate::MultiLock) are held.
+    keeps_later: bool,
     work: Option<Work>,
 }
 
@@ -60,6 +62,7 @@ impl Lock {
             mode,
             options: shared.options,
             min_hold: None,
+            keeps_later: false,
             work: None,
         })
     }
@@ -143,10 +146,10 @@ impl Lock {
         self
     }
 
-    /// The lock without a shortest hold time, and that.
-    pub(crate) fn without_min_hold(mut self) -> (Self, Option<Duration>) {
-        let least = self.min_hold.take();
-        (self, least)
+    /// The shortest hold time of a new hold begins with [`Hold::keep_owed`](crate::client::hold::Hold::keep_owed).
+    pub(crate) const fn keeping_later(mut self) -> Self {
+        self.keeps_later = true;
+        self
     }
 
     /// The store, with its decorators. For authors of stores.
@@ -386,7 +389,10 @@ impl Lock {
     /// The guard of a new hold, on its way to the caller.
     fn handed_out(&self, claim: Option<Claim>, guard: Guard) -> Guard {
         let hold = &guard.held().hold;
-        hold.keep_for(self.min_hold);
+        match self.keeps_later {
+            true => hold.owe(self.min_hold),
+            false => hold.keep_for(self.min_hold),
+        }
         if let Some(claim) = claim {
             claim.held(hold);
         }

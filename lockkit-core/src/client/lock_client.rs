@@ -218,7 +218,7 @@ impl LockClient {
     /// The client stays closed; call it again to finish.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let (shared, context) = (&self.shared, &self.shared.context);
-        shared.close();
+        shared.queues.close();
         if !context.runtime.has_time_here() {
             return Err(Error::NoRuntime);
         }

@@ -37,6 +37,7 @@ mod wait;
 pub use self::deferred::DeferredRelease;
 pub use self::election::{Election, Leader, Leaders};
 pub use self::guard::Guard;
+pub use self::label::check_note;
 pub use self::lock::Lock;
 pub use self::lock_client::{ClientSettings, LockClient, LockClientBuilder};
 pub use self::multi::{MultiGuard, MultiLock};

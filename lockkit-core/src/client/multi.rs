@@ -36,8 +36,8 @@ use crate::contract::{Error, LockName, LossReason, Result};
 /// ```
 #[derive(Clone, Debug)]
 pub struct MultiLock {
-    /// In the order of their names, each with how long it is kept at least: once all are held, and not before.
-    locks: Vec<(Lock, Option<Duration>)>,
+    /// In the order of their names.
+    locks: Vec<Lock>,
 }
 
 impl MultiLock {
@@ -69,7 +69,7 @@ impl MultiLock {
                 }
             }
         }
-        let locks = locks.into_iter().map(Lock::without_min_hold);
+        let locks = locks.into_iter().map(Lock::keeping_later);
         let locks = locks.collect();
         Ok(Self { locks })
     }
@@ -115,13 +115,13 @@ impl MultiLock {
             }
         }
         let mut held = MultiGuard { guards };
-        for (lock, _) in self.locks.iter().skip(held.guards.len()) {
+        for lock in self.locks.iter().skip(held.guards.len()) {
             let next = lock.acquire_by(began, deadline);
             let next = held.protect(next).await??;
             held.guards.push(next);
         }
         held.check()?;
-        Ok(self.handed_out(held))
+        Ok(held.handed_out())
     }
 
     /// Takes all locks if all are free; `None`, and no lock, if one is not.
@@ -138,18 +138,11 @@ impl MultiLock {
     /// That of one [`Lock::try_acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
         let guards: Option<Vec<_>> = self.try_all().await.into_iter().collect::<Result<_>>()?;
-        Ok(guards.map(|guards| self.handed_out(MultiGuard { guards })))
-    }
-
-    fn handed_out(&self, held: MultiGuard) -> MultiGuard {
-        for (guard, (_, least)) in held.guards.iter().zip(&self.locks) {
-            guard.held().hold.keep_for(*least);
-        }
-        held
+        Ok(guards.map(|guards| MultiGuard { guards }.handed_out()))
     }
 
     async fn try_all(&self) -> Vec<Result<Option<Guard>>> {
-        join_all(self.locks.iter().map(|(lock, _)| lock.try_acquire())).await
+        join_all(self.locks.iter().map(Lock::try_acquire)).await
     }
 
     /// Takes all locks, runs `work` and releases them.
@@ -176,6 +169,14 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
+    /// On its way to the caller: the shortest hold times begin.
+    fn handed_out(self) -> Self {
+        for guard in &self.guards {
+            guard.held().hold.keep_owed();
+        }
+        self
+    }
+
     /// The guard of each lock, with its token, in the order of their names.
     pub fn guards(&self) -> &[Guard] {
         &self.guards

@@ -5,6 +5,7 @@
 //! together wait in several lanes, each with a ticket of its own.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -82,6 +83,8 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Queues {
     entries: Mutex<HashMap<LockName, Entry>>,
+    /// Whether the client closes. Set under the mutex: [`close`](Self::close) sees all who came in before.
+    closed: AtomicBool,
     /// How many holds there are that were not left to their leases.
     holds: watch::Sender<usize>,
     pending: Pending,
@@ -91,20 +94,28 @@ impl Queues {
     pub(crate) fn new(pending: Pending) -> Self {
         Self {
             entries: Mutex::default(),
+            closed: AtomicBool::new(false),
             holds: watch::Sender::default(),
             pending,
         }
     }
 
-    /// Joins the queue of `key`, in the lane where the fewest wait; returns whether the caller is the first.
-    /// One that `attempts` by itself, for the queue, is no `waiter` then.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Joins the queue of `key`, in the lane where the fewest wait; returns whether the caller is the first, or `None`
+    /// if the client closes. One that `attempts` by itself, for the queue, is no `waiter` then.
     pub(crate) fn enter(
         &self,
         key: &mut Key,
         attempts: bool,
         waiter: impl FnOnce(&Key) -> Waiter,
-    ) -> bool {
+    ) -> Option<bool> {
         let mut entries = lock(&self.entries);
+        if self.is_closed() {
+            return None;
+        }
         let entry = entries.entry(key.name.clone()).or_default();
         key.lane = entry.lane(key.mode);
         if let Some(queue) = entry.queue(key) {
@@ -114,7 +125,7 @@ impl Queues {
             }
             queue.waiters.push_back(waiter);
             queue.leaving = None;
-            return false;
+            return Some(false);
         }
         let waiters = (!attempts).then(|| waiter(key)).into_iter().collect();
         entry.queues.push(Queue {
@@ -123,7 +134,7 @@ impl Queues {
             wake: Arc::new(Notify::new()),
             leaving: None,
         });
-        true
+        Some(true)
     }
 
     /// Whether any task of this client holds or waits for `name`. A queue that all waiters have left
@@ -257,9 +268,10 @@ impl Queues {
         self.with(key, |queue| Arc::clone(&queue.wake))
     }
 
-    /// Wakes the tasks of all queues: the client closes. What they withdraw is unfinished work.
+    /// Refuses new callers and wakes the tasks of all queues. What they withdraw is unfinished work. May be called again.
     pub(crate) fn close(&self) {
         let mut entries = lock(&self.entries);
+        self.closed.store(true, Ordering::Release);
         for queue in entries.values_mut().flat_map(|entry| &mut entry.queues) {
             queue.leaving.get_or_insert_with(|| self.pending.begin());
             queue.wake.notify_one();
@@ -314,6 +326,18 @@ mod tests {
     use super::*;
     use crate::time::lease::Lease;
 
+    /// It may have seen the client open before.
+    #[test]
+    fn caller_that_comes_after_the_close_is_refused() {
+        let queues = Queues::new(Pending::default());
+        let name = LockName::new("a").unwrap();
+        let mut key = Key::new(name, Mode::Exclusive, Duration::from_secs(1), None);
+        queues.close();
+        let entered = queues.enter(&mut key, true, |_| unreachable!("it attempts by itself"));
+        assert_eq!(entered, None);
+        assert!(lock(&queues.entries).is_empty());
+    }
+
     #[test]
     fn nothing_is_kept_of_names_that_are_not_used_any_more() {
         let queues = Queues::new(Pending::default());
@@ -324,16 +348,16 @@ mod tests {
                 unreachable!("it attempts by itself")
             })
         };
-        assert!(enter());
+        assert_eq!(enter(), Some(true));
         queues.hold_began(&key.name);
         assert!(queues.close_if_idle(&key).is_ok());
         assert_eq!(lock(&queues.entries).len(), 1);
         queues.hold_ended(&key.name);
         assert!(lock(&queues.entries).is_empty());
-        assert!(enter());
+        assert_eq!(enter(), Some(true));
         assert!(queues.close_if_idle(&key).is_ok());
         assert!(lock(&queues.entries).is_empty());
-        assert!(enter());
+        assert_eq!(enter(), Some(true));
         queues.abandon(&key);
         assert!(lock(&queues.entries).is_empty());
     }
@@ -343,7 +367,10 @@ mod tests {
         let queues = Queues::new(Pending::default());
         let name = LockName::new("a").unwrap();
         let mut key = Key::new(name, Mode::Exclusive, Duration::from_secs(1), None);
-        assert!(queues.enter(&mut key, true, |_| unreachable!("it attempts by itself")));
+        assert_eq!(
+            queues.enter(&mut key, true, |_| unreachable!("it attempts by itself")),
+            Some(true)
+        );
         queues.leave(&key, 1);
         assert!(queues.is_busy(&key.name));
     }
@@ -365,7 +392,7 @@ mod tests {
             options,
             reply: oneshot::channel().0,
         };
-        assert!(queues.enter(&mut key, false, waiter));
+        assert_eq!(queues.enter(&mut key, false, waiter), Some(true));
         assert!(queues.is_busy(&key.name));
         assert!(queues.pop(&key).is_some());
         assert!(!queues.is_busy(&key.name));

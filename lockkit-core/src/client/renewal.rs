@@ -98,7 +98,7 @@ struct Renewing {
 }
 
 /// Renews a batch in a task of its own, so that nothing waits for it. INV-10. A part of a batch waits for
-/// its turn; what has ended by then is left out.
+/// its turn. What has ended when the request is written is left out.
 fn start(mut batch: Vec<Renewing>, in_turn: bool) {
     let Some(first) = batch.first() else { return };
     let context = Arc::clone(&first.held.shared.context);
@@ -109,9 +109,7 @@ fn start(mut batch: Vec<Renewing>, in_turn: bool) {
             true => context.renewals.acquire().await.ok(),
             false => None,
         };
-        if in_turn {
-            batch.retain(|renewing| renewing.held.check().is_ok());
-        }
+        batch.retain(|renewing| renewing.held.check().is_ok());
         renew(&context, batch).await;
     };
     // Detached: it ends with its time limit.
@@ -132,7 +130,8 @@ async fn renew(context: &Context, batch: Vec<Renewing>) {
         return split(batch);
     };
     for (renewing, answer) in batch.into_iter().zip(answers) {
-        renewing.held.answered(sent, renewing.ticket.ttl, answer);
+        let Renewing { held, ticket } = renewing;
+        held.follow(held.hold.answered(sent, ticket.ttl, answer));
     }
 }
 

@@ -91,7 +91,7 @@ async fn under<T>(guard: Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T
 /// The result of work that was done under a lock: a release without an answer is no error of the work.
 pub(crate) fn worked<T>(value: T, released: Result<()>) -> Result<T> {
     match released {
-        Ok(()) | Err(Error::Backend(_)) => Ok(value),
-        Err(lost) => Err(lost),
+        Err(lost @ Error::Lost { .. }) => Err(lost),
+        _ => Ok(value),
     }
 }

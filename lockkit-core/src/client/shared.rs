@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::client::context::Context;
 use crate::client::hold::{Hold, HoldOptions};
@@ -21,7 +21,6 @@ pub(crate) struct Shared {
     ids: AtomicU64,
     /// Apart from other ids, so that the numbers of tickets have no gaps.
     tickets: AtomicU64,
-    closing: AtomicBool,
 }
 
 /// A hold with the client that has it: what guards and the schedule keep. Its methods are in `held.rs`.
@@ -42,7 +41,6 @@ impl Shared {
             options,
             ids: AtomicU64::new(0),
             tickets: AtomicU64::new(0),
-            closing: AtomicBool::new(false),
         }
     }
 
@@ -64,14 +62,9 @@ impl Shared {
         }
     }
 
-    /// Refuses new acquires and wakes those that wait. May be called again.
-    pub(crate) fn close(&self) {
-        self.closing.store(true, Ordering::Release);
-        self.queues.close();
-    }
-
+    /// Whether new acquires are refused.
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
+        self.queues.is_closed()
     }
 }
 

@@ -23,21 +23,38 @@ struct Queued {
     key: Key,
     /// Notified when the queue has changed.
     changed: Arc<Notify>,
+    turn: Turn,
+    /// Whether all wake-ups had been read when the last attempt was written.
+    all_read: bool,
+    /// Between attempts that fail.
+    pauses: Backoff,
+    failing_since: Option<Instant>,
+    done: bool,
+}
+
+/// A ticket, until it is granted, refused or withdrawn.
+struct Turn {
     ticket: Ticket,
     /// From when on a pushed grant counts. INV-2. At first the moment at which the first attempt was
     /// written, for a grant that was not read yet may be as old; then that of the last acknowledged
     /// attempt before which all wake-ups had been read.
     since: Option<Moment>,
-    /// Whether all wake-ups had been read when the last attempt was written.
-    all_read: bool,
     /// Whether the store may know the ticket.
     known: bool,
     watch: Option<Box<dyn Watch>>,
     polls: u32,
-    /// Between attempts that fail.
-    pauses: Backoff,
-    failing_since: Option<Instant>,
-    done: bool,
+}
+
+impl Turn {
+    const fn new(ticket: Ticket) -> Self {
+        Self {
+            ticket,
+            since: None,
+            known: false,
+            watch: None,
+            polls: 0,
+        }
+    }
 }
 
 /// What an answer of the store means for the queue.
@@ -71,12 +88,8 @@ pub(crate) fn start(shared: &Arc<Shared>, key: &Key, attempt: Option<Attempting>
         shared: Arc::clone(shared),
         key: key.clone(),
         changed,
-        ticket,
-        since: None,
+        turn: Turn::new(ticket),
         all_read: false,
-        known: false,
-        watch: None,
-        polls: 0,
         pauses: Backoff::default(),
         failing_since: None,
         done: false,
@@ -89,10 +102,11 @@ impl Queued {
     async fn run(mut self, first: Option<Attempting>) {
         let mut attempt = first.unwrap_or_else(|| self.attempt());
         while matches!(self.serve(attempt).await, Step::Next) {
+            // At once: the former ticket belongs to a hold, or to the reaper.
+            self.begin_anew();
             // If the new holder releases at once, the next attempt finds the lock free and needs no
             // wake-up.
             yield_now().await;
-            self.begin_anew();
             self.pauses.reset();
             self.failing_since = None;
             attempt = self.attempt();
@@ -115,17 +129,17 @@ impl Queued {
             loop {
                 match self.wait(pause).await {
                     Event::Elapsed => {
-                        self.all_read = self.watch.is_some();
+                        self.all_read = self.turn.watch.is_some();
                         break;
                     }
                     Event::Changed if self.leave_if_idle() => return Step::Done,
                     Event::Changed => {}
                     Event::Wake(Ok(Wake::Retry)) => {
-                        self.polls = 0;
+                        self.turn.polls = 0;
                         break;
                     }
                     Event::Wake(Ok(Wake::Granted(grant))) => {
-                        match self.since.and_then(|since| self.deliver(grant, since)) {
+                        match self.turn.since.and_then(|since| self.deliver(grant, since)) {
                             Some(step) => return step,
                             // The grant is too old to be believed; the attempt will tell.
                             None => break,
@@ -136,7 +150,7 @@ impl Queued {
                         pause = Instant::now() + self.pauses.pause();
                         self.begin_anew();
                     }
-                    Event::Wake(Err(_)) => self.watch = None,
+                    Event::Wake(Err(_)) => self.turn.watch = None,
                 }
             }
             attempt = self.attempt();
@@ -144,21 +158,17 @@ impl Queued {
     }
 
     fn attempt(&self) -> Attempting {
-        Attempting::new(&self.shared.context, self.ticket.clone(), None)
+        Attempting::new(&self.shared.context, self.turn.ticket.clone(), None)
     }
 
     /// Goes on with another ticket.
     fn begin_anew(&mut self) {
-        self.ticket = self.shared.ticket(&self.key, true);
-        self.since = None;
-        self.known = false;
-        self.watch = None;
-        self.polls = 0;
+        self.turn = Turn::new(self.shared.ticket(&self.key, true));
     }
 
     /// Draws the consequences of an answer that came to an attempt written at `sent`.
     fn answered(&mut self, answer: Result<Attempt, BackendError>, sent: Moment) -> Step {
-        self.since.get_or_insert(sent);
+        self.turn.since.get_or_insert(sent);
         let held = match answer {
             Ok(Attempt::Granted(grant)) => {
                 let step = self.deliver(grant, sent);
@@ -168,12 +178,12 @@ impl Queued {
             Ok(held) => held,
         };
         // Not with the first answer, or a store that loses every place would be asked without a pause.
-        if self.known {
+        if self.turn.known {
             self.pauses.reset();
         }
-        self.known = true;
+        self.turn.known = true;
         if self.all_read {
-            self.since = Some(sent);
+            self.turn.since = Some(sent);
         }
         self.failing_since = None;
         let now = Instant::now();
@@ -185,21 +195,21 @@ impl Queued {
             })
         });
         let context = &self.shared.context;
-        let polls = self.polls;
-        self.polls += 1;
-        let (rules, ttl) = (&context.capabilities, self.ticket.ttl);
+        let polls = self.turn.polls;
+        self.turn.polls += 1;
+        let (rules, ttl) = (&context.capabilities, self.turn.ticket.ttl);
         Step::Pause(pause(rules, ttl, &held, polls, jitter()))
     }
 
     fn failed(&mut self, error: BackendError) -> Step {
         if error.outcome() == Outcome::Rejected {
             self.fail(|_| Some(error.clone().into()));
-            if self.known {
+            if self.turn.known {
                 self.release_later();
             }
             return self.next_or_done();
         }
-        self.known |= error.outcome() == Outcome::Indeterminate;
+        self.turn.known |= error.outcome() == Outcome::Indeterminate;
         let (now, outage) = (Instant::now(), self.shared.context.outage);
         let since = *self.failing_since.get_or_insert(now);
         self.fail(|waiter| {
@@ -209,7 +219,7 @@ impl Queued {
         });
         let capabilities = self.shared.context.capabilities;
         let pause = self.pauses.pause();
-        Step::Pause(pause.min(recheck(&capabilities, self.ticket.ttl)))
+        Step::Pause(pause.min(recheck(&capabilities, self.turn.ticket.ttl)))
     }
 
     fn fail(&self, error: impl Fn(&Waiter) -> Option<Error>) {
@@ -217,7 +227,7 @@ impl Queued {
     }
 
     fn release_later(&self) {
-        release_later(&self.shared.context, self.ticket.clone());
+        release_later(&self.shared.context, self.turn.ticket.clone());
     }
 
     /// Gives the lock to the first waiter that is still there. `None` if the window of the grant, which
@@ -236,7 +246,7 @@ impl Queued {
             if reply.is_closed() {
                 continue;
             }
-            let (ticket, watch) = (self.ticket.clone(), self.watch.take());
+            let (ticket, watch) = (self.turn.ticket.clone(), self.turn.watch.take());
             let held = Held::begin(shared, ticket, grant, since, options, watch);
             taken = true;
             // A receiver that has just gone leaves the hold to us. A guard of it, dropped, releases. INV-7.
@@ -265,7 +275,7 @@ impl Queued {
         let Ok(leaving) = self.shared.queues.close_if_idle(&self.key) else {
             return false;
         };
-        if self.known {
+        if self.turn.known {
             self.release_later();
         }
         // Only now, so that `drain` sees the release before it sees the end of this.
@@ -284,11 +294,11 @@ impl Queued {
         let context = &self.shared.context;
         let capabilities = &context.capabilities;
         let pushes = capabilities.waiting == Waiting::Push || capabilities.tells_loss;
-        if self.watch.is_none() && self.known && pushes {
+        if self.turn.watch.is_none() && self.turn.known && pushes {
             // Without a watch the waiter polls, and tries to open one again at its next attempt.
             let limit = self.until(Instant::now() + context.timeout);
-            let opening = timeout_at(limit, context.store.watch(&self.ticket));
-            self.watch = opening.await.ok().and_then(Result::ok);
+            let opening = timeout_at(limit, context.store.watch(&self.turn.ticket));
+            self.turn.watch = opening.await.ok().and_then(Result::ok);
         }
     }
 
@@ -301,12 +311,12 @@ impl Queued {
 
     async fn wait(&mut self, until: Instant) -> Event {
         let capabilities = &self.shared.context.capabilities;
-        let until = self.until(match (&self.watch, capabilities.waiting) {
+        let until = self.until(match (&self.turn.watch, capabilities.waiting) {
             (None, Waiting::Push) => until.min(Instant::now() + capabilities.poll.max),
             _ => until,
         });
         let wake = async {
-            match &mut self.watch {
+            match &mut self.turn.watch {
                 Some(watch) => watch.changed().await,
                 None => std::future::pending().await,
             }
@@ -321,9 +331,12 @@ impl Queued {
 }
 
 impl Drop for Queued {
-    /// When the runtime stops, no caller is left waiting for ever.
+    /// When the runtime stops, the store forgets the ticket, also one whose attempt has no answer yet, and no caller is
+    /// left waiting for ever.
     fn drop(&mut self) {
         if !self.done {
+            // First, as `drain` sees the release before the end of the queue.
+            self.release_later();
             self.shared.queues.abandon(&self.key);
         }
     }

@@ -23,8 +23,8 @@ use super::ticket::{Attempt, Grant, Release, Renewal, Ticket};
 /// - Every future may be dropped at any await; the request may then still be carried out.
 /// - Attempts, adoptions and releases of one ticket never overlap. A renewal, a note, or a watch that is being opened
 ///   may be under way beside any of them.
-/// - The client calls `release` for every attempted ticket, until it returns `Ok`, or else `forget`, also when the
-///   lease must have ended before a release returned `Ok`. It never uses the ticket afterwards. It leaves that out
+/// - The client calls `release` for every attempted ticket, until it returns `Ok`, or else `forget`: when the
+///   lease must have ended before a release returned `Ok`, or when its runtime has stopped. It never uses the ticket afterwards. It leaves that out
 ///   where every answer was [`Rejected`](crate::Outcome::Rejected) or [`Unavailable`](crate::Outcome::Unavailable)
 ///   or, for a ticket that does not enqueue,
 ///   [`Attempt::Held`]: after those the store must not keep any state of the ticket.

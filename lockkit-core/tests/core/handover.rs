@@ -11,7 +11,7 @@ use crate::stage::{S, setup};
 use lockkit_core::contract::Mode;
 use lockkit_core::layers::{Fault, Faulty, Operation, Rule};
 use lockkit_core::memory::MemoryStore;
-use lockkit_core::{Error, LockClient, Outcome};
+use lockkit_core::{Error, Lease, LockClient, Outcome};
 use tokio::time::{sleep, timeout};
 
 #[tokio::test(start_paused = true)]
@@ -33,6 +33,19 @@ async fn writer_becomes_a_reader_within_the_grace_of_a_shutdown() {
     reader.check().unwrap();
     reader.release().await.unwrap();
     timeout(S, closing).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn reader_keeps_the_extension_of_the_writer() {
+    let (_, client) = setup();
+    let writer = client.rw_lock("a").unwrap().write();
+    let writer = writer.with_lease(Lease::fixed(5 * S)).unwrap();
+    let writer = writer.acquire().await.unwrap();
+    writer.extend(60 * S).await.unwrap();
+    let reader = writer.downgrade().await.unwrap();
+    assert!(reader.remaining() > 55 * S, "{:?}", reader.remaining());
+    sleep(10 * S).await;
+    reader.check().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -273,6 +273,28 @@ async fn grant_that_is_not_handed_out_is_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn several_locks_together_keep_none_that_their_owner_had_before() {
+    let stage = stage(MemoryStore::builder());
+    let owner = stage.client.owner();
+    let [a, b] = ["a", "b"].map(|name| stage.client.lock(name).unwrap());
+    let before = a
+        .clone()
+        .with_owner(&owner)
+        .unwrap()
+        .acquire()
+        .await
+        .unwrap();
+    let both = [a, b].map(|lock| lock.with_owner(&owner).unwrap().with_min_hold(50 * S));
+    let both = MultiLock::new(both).unwrap();
+    both.acquire().await.unwrap().release().await.unwrap();
+    before.release().await.unwrap();
+    near(stage.freed().await, Duration::ZERO);
+    let b = stage.other.lock("b").unwrap();
+    drop(b.acquire().await.unwrap());
+    near(stage.began.elapsed(), 50 * S);
+}
+
+#[tokio::test(start_paused = true)]
 async fn hold_that_is_made_one_to_read_is_kept_as_long() {
     let stage = stage(MemoryStore::builder());
     let write = stage.client.rw_lock("a").unwrap().write();

@@ -136,6 +136,60 @@ fn file_is_unlocked_when_the_clients_runtime_has_stopped() {
     });
 }
 
+/// Waiters of a file keep its gate locked, which keeps newcomers out.
+#[test]
+#[cfg(unix)]
+fn waiter_is_forgotten_when_the_clients_runtime_has_stopped() {
+    let scratch = Scratch::new();
+    let home = Runtime::new().unwrap();
+    let clients = [scratch.store(), scratch.store()].map(|store| {
+        let _inside = home.enter();
+        LockClient::new(store).unwrap()
+    });
+    let [waiter, holder] = clients.each_ref().map(|client| client.lock("a").unwrap());
+    let elsewhere = elsewhere();
+    let gate = || {
+        let entries = std::fs::read_dir(&scratch.0).unwrap();
+        let mut names = entries.map(|entry| entry.unwrap().file_name());
+        names.any(|name| name.to_string_lossy().ends_with(".gate"))
+    };
+    elsewhere.block_on(async {
+        let held = holder.acquire().await.unwrap();
+        let mut waiting = Box::pin(waiter.acquire());
+        while !gate() {
+            let early = timeout(10 * MS, waiting.as_mut()).await;
+            assert!(early.is_err(), "{early:?}");
+        }
+        held.leak();
+    });
+    drop(home);
+    drop(clients);
+    elsewhere.block_on(async {
+        let other = LockClient::new(scratch.store()).unwrap();
+        let guard = other.lock("a").unwrap().try_acquire().await.unwrap();
+        guard.expect("nobody waits").release().await.unwrap();
+    });
+}
+
+#[test]
+fn work_that_is_done_keeps_its_value_when_the_clients_runtime_stops() {
+    let Stage {
+        home,
+        faults,
+        client,
+        ..
+    } = Stage::new();
+    let lock = client.lock("a").unwrap();
+    faults.inject(Rule::new(Fault::Hang).on(Operation::Release));
+    let releasing = faults.clone();
+    let work = std::thread::spawn(move || elsewhere().block_on(lock.scope(async |_| 7)));
+    while releasing.calls(Operation::Release) == 0 {
+        std::thread::sleep(MS);
+    }
+    drop(home);
+    assert_eq!(work.join().unwrap().unwrap(), 7);
+}
+
 #[test]
 fn blocked_runtime_delays_no_other() {
     let stage = Stage::impatient();

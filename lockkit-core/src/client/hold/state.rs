@@ -1,5 +1,7 @@
 //! What a hold knows of itself, and the arithmetic of its end.
 
+use std::time::Duration;
+
 use tokio::task::AbortHandle;
 
 use crate::client::outstanding::Outstanding;
@@ -24,6 +26,8 @@ pub(super) struct State {
     pub(super) cap: Option<Moment>,
     /// Before this moment the last guard does not end the hold.
     pub(super) least: Option<Moment>,
+    /// A shortest hold time that has not begun.
+    pub(super) owed: Option<Duration>,
     /// The last guard has gone, and the client releases the lock at this moment.
     pub(super) kept: Option<Moment>,
     /// Counts as unfinished work of the client until the lock stays held without it.

@@ -61,6 +61,9 @@ impl Entry {
     ) -> Result<Attempt, WasReleased> {
         let ended = self.expire(globals);
         if let Some(grant) = self.repeat(ticket, globals) {
+            if ended {
+                self.pass_on(globals);
+            }
             return Ok(Attempt::Granted(grant));
         }
         if globals.tombstones.contains(ticket.holder) {
