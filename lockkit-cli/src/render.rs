@@ -219,5 +219,9 @@ mod tests {
         let mut waiting = first.clone();
         waiting.waiters = Some(1);
         assert_eq!(kinds(&[&first], &[&waiting]), ["waiters"]);
+        let both = first.clone().with_holder("you:1");
+        let turned = held("a", "you:1", 1).with_holder("me:1");
+        assert_eq!(kinds(&[&both], &[&turned]), [""; 0]);
+        assert_eq!(kinds(&[&first], &[&both]), ["passed"]);
     }
 }

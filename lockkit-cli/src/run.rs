@@ -163,7 +163,10 @@ impl Run<'_> {
             };
             keeps = signals.interruptible(kept).await.is_ok();
         }
-        let held = release(guard, signals, lost).await;
+        let released = signals.interruptible(guard.release()).await;
+        // A signal ends the stay, also one that comes now.
+        keeps &= released.is_ok();
+        let held = released.map_or(true, |released| held_to_the_end(released, lost));
         if keeps {
             let _ = signals.interruptible(self.client.drain()).await;
         }
@@ -339,20 +342,20 @@ const fn word(mode: Mode) -> &'static str {
     }
 }
 
-/// Releases, and returns whether the lock was held until then. Prints a loss that was not `reported`.
+/// Whether the lock was held until its release. Prints a loss that was not `reported`.
 ///
 /// A failed release is not a loss: it is retried until the client is shut down, and then the lease ends
 /// the hold.
-async fn release(guard: MultiGuard, signals: &mut Signals, reported: bool) -> bool {
-    match signals.interruptible(guard.release()).await {
-        Ok(Err(error @ Error::Lost { .. })) => {
+fn held_to_the_end(released: lockkit::Result<()>, reported: bool) -> bool {
+    match released {
+        Err(error @ Error::Lost { .. }) => {
             if !reported {
                 say(error);
             }
             return false;
         }
-        Ok(Err(error)) => say(format_args!("{error}; the lease ends the hold")),
-        Ok(Ok(())) | Err(_) => {}
+        Err(error) => say(format_args!("{error}; the lease ends the hold")),
+        Ok(()) => {}
     }
     true
 }

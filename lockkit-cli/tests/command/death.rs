@@ -39,6 +39,19 @@ fn kill_9_of_the_shim_takes_the_program_and_its_children() {
     assert!(stage.is_free("job"));
 }
 
+/// It does not end the program when the lock is lost.
+#[test]
+fn stopped_shim_costs_no_more_than_a_third_of_a_lease() {
+    let stage = Stage::new();
+    let arguments = ["--ttl", "3s", "--kill-after", "10m"];
+    let mut running = stage.run(&arguments, "job", "echo $$; exec sleep 600");
+    let program = running.line_pid();
+    kill_process(running.shim(), Signal::STOP).unwrap();
+    assert_eq!(stage.code(&["break", "job", "--yes"]), Some(0));
+    assert_eq!(running.code(), Some(76));
+    gone(&[program]);
+}
+
 #[test]
 fn kill_9_of_both_takes_the_program() {
     let stage = Stage::new();

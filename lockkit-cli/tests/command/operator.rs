@@ -258,6 +258,32 @@ fn purge_deletes_rows_and_refuses_what_has_none() {
     );
 }
 
+/// Before it waits: it has nothing to keep for a program that cannot start.
+#[test]
+fn note_that_is_too_long_is_refused_at_once() {
+    let stage = Stage::new();
+    let mut holder = stage.run(&[], "job", HOLD);
+    holder.line();
+    let note = "x".repeat(513);
+    let run = [
+        "run",
+        "--at-least",
+        "10m",
+        "--note",
+        &note,
+        "job",
+        "--",
+        "true",
+    ];
+    assert_eq!(stage.code(&run), Some(64));
+}
+
+#[test]
+fn break_of_a_free_lock_asks_nothing() {
+    let stage = Stage::used();
+    assert_eq!(stage.code(&["break", "job"]), Some(1));
+}
+
 #[test]
 fn break_names_the_holder_and_warns_that_its_program_can_continue() {
     let stage = Stage::new();

@@ -96,6 +96,24 @@ fn a_stopped_program_keeps_the_lock() {
     eventually("the lock is free", || stage.is_free("job"));
 }
 
+/// It was passed on, and says nothing about a later one.
+#[test]
+fn a_stop_that_the_program_ignores_stops_nothing_later() {
+    let stage = Stage::new();
+    let script = "trap '' TSTP; echo $$; while :; do sleep 0.02; done";
+    let mut running = stage.run(&["--ttl", "2s"], "job", script);
+    let program = running.line_pid();
+    running.signal(Signal::TSTP);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    kill_process(program, Signal::STOP).unwrap();
+    // Longer than the lease: the command itself runs on and renews.
+    let waited = stage.code(&["run", "--wait", "4s", "job", "--", "true"]);
+    assert_eq!(waited, Some(75));
+    kill_process(program, Signal::CONT).unwrap();
+    running.signal(Signal::TERM);
+    assert_eq!(running.code(), Some(143));
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn a_signal_that_was_ignored_stays_ignored() {

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::stage::{Stage, eventually, runs};
@@ -308,4 +308,22 @@ fn break_asks_at_a_terminal() {
     console.enter("y");
     console.shows("code 0");
     assert_eq!(holder.code(), Some(76));
+}
+
+#[test]
+fn break_ends_no_hold_that_came_after_the_question() {
+    let stage = Stage::new();
+    let mut first = stage.run(&[], "job", "echo ready; exec sleep 600");
+    first.line();
+    let mut console = Console::new(&stage);
+    console.enter("$L break job; echo c\"o\"de $?");
+    console.shows("[y/N] ");
+    first.signal(Signal::TERM);
+    first.wait();
+    let mut second = stage.run(&[], "job", "echo ready; exec sleep 600");
+    second.line();
+    console.enter("y");
+    console.shows("another one now");
+    console.shows("code 64");
+    assert!(!stage.is_free("job"));
 }
