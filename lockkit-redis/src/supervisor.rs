@@ -169,6 +169,8 @@ impl Link {
                     continue;
                 }
                 () = sleep_until(again.unwrap_or(settled)), if again.is_some() => {
+                    // In a cluster, its lowest slot may be another one by now.
+                    self.misplaced.notify_one();
                     let asked = timeout(patience, self.admission_of(&mut opened)).await;
                     let Ok(Ok(admission)) = asked else {
                         return Err(Ended);

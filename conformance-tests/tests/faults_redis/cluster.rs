@@ -334,7 +334,9 @@ async fn move_of_the_lowest_slot_ends_no_hold_of_another() -> Outcome {
     let way_of_it = [*master, names[1].0];
     cluster.begin_move(slot, way_of_it).await?;
     cluster.move_keys(&[&key], way_of_it).await?;
-    node.ask(&["CLIENT", "KILL", "TYPE", "normal"]).await?;
+    for kind in ["normal", "pubsub"] {
+        node.ask(&["CLIENT", "KILL", "TYPE", kind]).await?;
+    }
     sleep(TTL * 2).await;
     guard.check()?;
     guard.release().await?;

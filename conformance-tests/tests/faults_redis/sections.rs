@@ -10,7 +10,7 @@ use conformance_tests::servers::{RedisCluster, RedisServer, SentinelGroup};
 use conformance_tests::task::{poll_times, soon, spawn, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use lockkit_core::{Error, LockClient, Outcome as Effect};
-use lockkit_redis::{Command, Entered, FencedError, RedisStore, Reply, Script, Section};
+use lockkit_redis::{Command, Entered, Fenced, FencedError, RedisStore, Reply, Script, Section};
 use tokio::time::{sleep, timeout};
 
 use crate::cluster;
@@ -28,6 +28,7 @@ pub(crate) fn tests() -> TestSuite {
         .test(sections_follow_each_other)
         .test(sections_follow_each_other_in_a_cluster)
         .test(sections_follow_each_other_behind_sentinels)
+        .test(what_no_replica_has_is_indeterminate)
         .test(commit_without_a_reply_writes_once)
         .test(script_without_a_reply_is_run_once)
         .test(section_whose_lease_ended_writes_nothing)
@@ -102,6 +103,35 @@ async fn sections_follow_each_other_behind_sentinels() -> Outcome {
     };
     let (checked, failed_over) = tokio::join!(history.check(), failovers);
     failed_over.and(checked)
+}
+
+async fn what_no_replica_has_is_indeterminate() -> Outcome {
+    let group = SentinelGroup::forgetful().await?;
+    let store = lockkit::connect(format!("{}?quarantine=off&acks=1", group.url())).await?;
+    let script = Script::new("return redis.call('INCR', KEYS[1])");
+    let lock = |name| store.lock(format!("{NAME}/{name}"));
+    let (committed, guarded) = (lock("a")?, lock("b")?);
+    let (entered, _) = Section::of(&committed).enter().await?;
+    let guard = guarded.acquire().await?;
+    let fenced = Fenced::by(&store, &guard).ok_or_else(|| Failure::new("no store of Redis"))?;
+    group.freeze_replica().await?;
+    let unknown = |error: Option<FencedError>| match error {
+        Some(FencedError::Backend(error)) => {
+            let said = format!("{error:?}");
+            ensure(error.outcome() == Effect::Indeterminate, said)
+        }
+        other => Err(Failure::new(format!("{other:?}"))),
+    };
+    unknown(entered.commit(&[incr()]).await.err())?;
+    unknown(fenced.commands(&[incr()]).await.err())?;
+    unknown(fenced.script(&script, &[COUNTER], &[]).await.err())?;
+    let applied = Section::of(&lock("c")?)
+        .apply(&script, &[COUNTER], &[])
+        .await;
+    match applied {
+        Err(Error::Backend(error)) if error.outcome() == Effect::Indeterminate => Ok(()),
+        other => Err(Failure::new(format!("{other:?}"))),
+    }
 }
 
 async fn script_without_a_reply_is_run_once() -> Outcome {
