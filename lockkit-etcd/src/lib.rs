@@ -17,7 +17,6 @@ mod position;
 mod queue;
 mod section;
 mod session;
-mod sessions;
 mod shared;
 mod tickets;
 mod url;

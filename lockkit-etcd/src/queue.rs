@@ -141,18 +141,6 @@ pub(crate) fn write(at: &Contender, created: i64, value: String) -> Txn {
     if_created(&*at.key, created).and_then([TxnOp::put(&*at.key, value, Some(options))])
 }
 
-/// Does the caller's work if the key is the one that was created at a revision.
-pub(crate) fn guarded(key: &str, created: i64, work: Txn) -> Txn {
-    if_created(key, created).and_then([TxnOp::txn(work)])
-}
-
-/// Reads if the key is the one that was created at a revision. Its own read asks the leader.
-pub(crate) fn read(key: &str, created: i64, gets: &[TxnOp]) -> Txn {
-    let mut operations = vec![own(key)];
-    operations.extend_from_slice(gets);
-    if_created(key, created).and_then(operations)
-}
-
 /// Does the caller's work and deletes the key, if it is the one that was created at a revision. Else it only
 /// deletes the key.
 pub(crate) fn commit(key: &str, created: i64, work: Txn) -> Txn {
@@ -167,7 +155,8 @@ pub(crate) fn delete_if(key: &[u8], created: i64) -> Txn {
     if_created(key, created).and_then([TxnOp::delete(key, None)])
 }
 
-fn if_created(key: impl Into<Vec<u8>>, created: i64) -> Txn {
+/// A transaction that does its operations if a key is the one that was created at a revision.
+pub(crate) fn if_created(key: impl Into<Vec<u8>>, created: i64) -> Txn {
     Txn::new().when([Compare::create_revision(key, CompareOp::Equal, created)])
 }
 
@@ -210,27 +199,18 @@ pub(crate) fn tried(at: &Contender, revision: i64, results: &[TxnOpResponse]) ->
                 listing: Some(listing),
             })
         }
-        [TxnOpResponse::Get(own), first @ ..] => {
+        [TxnOpResponse::Get(own), TxnOpResponse::Get(first)] => {
             let created = own.kvs().first().map(KeyValue::create_revision);
+            let mut before: Vec<Key> = first.kvs().iter().map(key).collect();
+            before.retain(|other| created.is_some_and(|created| other.1 < created));
             Some(Tried {
                 created,
-                holds: created.is_some() && held(at, created, first.first()),
+                holds: created.is_some() && fits(own_mode, &before, mode),
                 listing: None,
             })
         }
         _ => None,
     }
-}
-
-/// Whether a key holds, by a read of the [`first`] ones. If its revision is not known, those of others count
-/// as if they were before it.
-fn held(at: &Contender, created: Option<i64>, first: Option<&TxnOpResponse>) -> bool {
-    let Some(TxnOpResponse::Get(first)) = first else {
-        return false;
-    };
-    let mut before: Vec<Key> = first.kvs().iter().map(key).collect();
-    before.retain(|other| other.0 != at.key && created.is_none_or(|created| other.1 < created));
-    fits(keys::mode(&at.key), &before, mode)
 }
 
 fn put(at: &Contender, ticket: &Ticket, options: PutOptions) -> TxnOp {

@@ -119,10 +119,6 @@ pub(crate) async fn client_certificate_is_sent() -> Outcome {
     let guard = lock.acquire().await?;
     guard.check()?;
     guard.release().await?;
-    let of = |who: &str| {
-        let (cert, key) = (path(&format!("{who}.crt")), path("client.key"));
-        builder(&[server.port]).tls(Tls::new().ca(&ca).identity(cert, key))
-    };
     // The server refuses a client without a certificate, and one of an authority that it does not know.
     let nobody = builder(&[server.port]).tls(Tls::new().ca(&ca));
     refused(nobody, Effect::Unavailable).await?;
@@ -131,9 +127,27 @@ pub(crate) async fn client_certificate_is_sent() -> Outcome {
         .identity(path("stranger.crt"), path("stranger.key"));
     let stranger = builder(&[server.port]).tls(stranger);
     refused(stranger, Effect::Unavailable).await?;
-    let said = refused(of("no-such"), Effect::Rejected).await?;
-    ensure(said.contains("No such file"), said)?;
+    let missing = |name: &str| path(&format!("no-such.{name}"));
+    let (me, key) = (path("client.crt"), path("client.key"));
+    for (name, tls) in [
+        ("no-such.ca", Tls::new().ca(missing("ca"))),
+        (
+            "no-such.crt",
+            Tls::new().ca(&ca).identity(missing("crt"), key),
+        ),
+        (
+            "no-such.key",
+            Tls::new().ca(&ca).identity(me, missing("key")),
+        ),
+    ] {
+        let said = refused(builder(&[server.port]).tls(tls), Effect::Rejected).await?;
+        let named = said.contains(&format!("{name}: No such file"));
+        ensure(named, said)?;
+    }
     // With the same options, and a certificate that it knows.
-    of("client").connect().await?;
+    let known = Tls::new()
+        .ca(&ca)
+        .identity(path("client.crt"), path("client.key"));
+    builder(&[server.port]).tls(known).connect().await?;
     Ok(())
 }
