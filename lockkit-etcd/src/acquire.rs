@@ -12,10 +12,9 @@ use lockkit_core::{FencingToken, LossReason, Outcome};
 
 use crate::error::{Failed, Result, fault, unreadable};
 use crate::keep_alive::KeepAlive;
-use crate::queue::{self, Contender};
+use crate::queue::{self, Contender, Reads, split};
 use crate::session::{Lease, Session};
 use crate::shared::Shared;
-use crate::work::{Reads, split};
 
 /// A session may end during an attempt. An attempt takes at most this many.
 const SESSIONS: usize = 3;

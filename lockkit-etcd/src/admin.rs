@@ -11,9 +11,8 @@ use lockkit_core::{FencingToken, LockName, Outcome};
 
 use crate::error::{Failed, Result, fault, unreadable};
 use crate::keys::{self, is_contender};
-use crate::queue::delete_if;
+use crate::queue::{delete_if, gets};
 use crate::shared::Shared;
-use crate::work::gets;
 
 /// The number of keys that one request reads.
 const PAGE: i64 = 1000;

@@ -7,8 +7,7 @@ use lockkit_core::{FencingToken, Guard, LockClient};
 
 use crate::backend::EtcdStore;
 use crate::error::unreadable;
-use crate::queue::if_created;
-use crate::work::gets;
+use crate::queue::{gets, if_created};
 
 /// Work that the server does only while one hold lasts.
 ///

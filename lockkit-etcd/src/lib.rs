@@ -21,7 +21,6 @@ mod shared;
 mod tickets;
 mod url;
 mod watches;
-mod work;
 
 pub use etcd_client;
 

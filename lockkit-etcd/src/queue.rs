@@ -9,14 +9,21 @@ use etcd_client::{
     Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, PutResponse, SortOrder,
     SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
+use lockkit_core::FencingToken;
 use lockkit_core::clock::Moment;
 use lockkit_core::contract::{Mode, Ticket};
 use lockkit_core::store::predecessors::{fewest_that_block, fits, watched};
+use lockkit_core::store::section::Exchange;
 use lockkit_core::store::tag;
 
 use crate::keys;
 use crate::session::Session;
-use crate::work::and_read;
+
+/// What is read in the transaction that grants.
+pub(crate) type Reads = Exchange<Vec<TxnOp>, (FencingToken, Vec<GetResponse>)>;
+
+/// What is done in the transaction that ends a hold.
+pub(crate) type Writes = Exchange<Txn, TxnResponse>;
 
 /// A key, and the revision that created it.
 pub(crate) type Key = (Arc<str>, i64);
@@ -211,6 +218,37 @@ pub(crate) fn tried(at: &Contender, revision: i64, results: &[TxnOpResponse]) ->
         }
         _ => None,
     }
+}
+
+/// The operations of an attempt, and behind them those that read for the section of the ticket.
+fn and_read(operations: impl Into<Vec<TxnOp>>, ticket: &Ticket) -> Vec<TxnOp> {
+    let mut operations = operations.into();
+    if let Some(reads) = Reads::of(ticket) {
+        operations.extend_from_slice(&reads.request);
+    }
+    operations
+}
+
+/// The results of an attempt, and of what [`and_read`] added to it.
+pub(crate) fn split(
+    ticket: &Ticket,
+    answer: &TxnResponse,
+) -> (Vec<TxnOpResponse>, Vec<GetResponse>) {
+    let mut results = answer.op_responses();
+    // Only what is done if the condition holds also reads.
+    let count = Reads::of(ticket).filter(|_| answer.succeeded());
+    let count = count.map_or(0, |reads| reads.request.len());
+    let found = results.split_off(results.len().saturating_sub(count));
+    (results, gets(found))
+}
+
+/// The results of operations that read.
+pub(crate) fn gets(results: Vec<TxnOpResponse>) -> Vec<GetResponse> {
+    let get = |result| match result {
+        TxnOpResponse::Get(get) => Some(get),
+        _ => None,
+    };
+    results.into_iter().filter_map(get).collect()
 }
 
 fn put(at: &Contender, ticket: &Ticket, options: PutOptions) -> TxnOp {
