@@ -205,7 +205,9 @@ mod tests {
         watches.join(&unused, one);
         watches.leave(&unused, one);
         watches.take_wanted();
+        assert_eq!(watches.unanswered(), Some(1));
         watches.opened(1, 5);
+        assert_eq!(watches.unanswered(), Some(2));
         watches.report(1, 6);
         watches.all_closed();
         assert_eq!(watches.take_wanted(), [(3, Arc::clone(&needed))]);
