@@ -1,15 +1,20 @@
 //! Attempts: puts the key of a ticket under a session, or reads whether it has its turn.
+//!
+//! There is one session for all tickets with the same ttl.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use etcd_client::ResponseHeader;
 use lockkit_core::contract::{Attempt, Ticket};
+use lockkit_core::store::lock;
 use lockkit_core::{FencingToken, LossReason, Outcome};
 
 use crate::error::{Failed, Result, fault, unreadable};
-use crate::queue::{self, Contender, Tried};
+use crate::keep_alive::KeepAlive;
+use crate::queue::{self, Contender, Reads, split};
+use crate::session::{Lease, Session};
 use crate::shared::Shared;
-use crate::work::{Reads, split};
 
 /// A session may end during an attempt. An attempt takes at most this many.
 const SESSIONS: usize = 3;
@@ -29,12 +34,8 @@ impl Shared {
                 continue;
             };
             match self.try_under(ticket, &at).await {
-                // Its key was deleted, and no event has reported that yet: it needs another.
-                Ok(tried) if at.created.is_some() && tried.created != at.created => {
-                    let reason = LossReason::Superseded;
-                    self.lose(ticket.holder, &at.key, reason);
-                }
-                Ok(tried) => return self.read_attempt(&at, &tried),
+                Ok(Some(attempt)) => return Ok(attempt),
+                Ok(None) => self.lose(ticket.holder, &at.key, LossReason::Superseded),
                 Err(Failed::LeaseGone) => self.session_ended(&at.session),
                 Err(Failed::Other(error)) => return Err(error),
             }
@@ -56,13 +57,68 @@ impl Shared {
         self.enter(ticket, &session, &directory)
     }
 
-    async fn try_under(self: &Arc<Self>, ticket: &Ticket, at: &Contender) -> Result<Tried, Failed> {
+    /// Returns a session for a new key.
+    pub(crate) async fn session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
+        // Rounded up: a fixed lease may be of any length, and the server keeps none for less than is believed.
+        let fraction = u64::from(ttl.subsec_nanos() > 0);
+        let ttl = Duration::from_secs(ttl.as_secs().saturating_add(fraction));
+        if let Some(session) = self.fresh(ttl).await {
+            return Ok(session);
+        }
+        let _creating = self.creating.lock().await;
+        if let Some(session) = self.fresh(ttl).await {
+            return Ok(session);
+        }
+        let session = Box::pin(self.create(ttl)).await?;
+        // Their tickets keep the former ones for as long as they need them.
+        let mut sessions = lock(&self.sessions);
+        let is_former = |of: &Duration, it: &mut Arc<Session>| *of == ttl || !it.takes_tickets();
+        let former: Vec<_> = sessions.extract_if(is_former).collect();
+        sessions.insert(ttl, Arc::clone(&session));
+        drop(sessions);
+        drop(former);
+        Ok(session)
+    }
+
+    /// The newest session, if it can be used.
+    async fn fresh(&self, ttl: Duration) -> Option<Arc<Session>> {
+        let session = lock(&self.sessions).get(&ttl).map(Arc::clone);
+        let session = session.filter(|session| session.takes_tickets())?;
+        session.is_fresh().await.then_some(session)
+    }
+
+    /// Creates a lease, and spawns the task that keeps it alive.
+    async fn create(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
+        let confirmed = self.clock.now();
+        let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+        let granted = self.link.ask(
+            "attempt",
+            self.link.request_timeout(),
+            |client| async move { client.lease_client().grant(seconds, None).await },
+        );
+        let granted = granted
+            .await
+            .map_err(|failed| failed.into_error("attempt"))?;
+        if granted.ttl() < seconds {
+            let why = format!("the server grants a lease of {} s only", granted.ttl());
+            return Err(fault("attempt", Outcome::Rejected, why));
+        }
+        let lease = Arc::new(Lease::new(granted.id(), ttl, &self.clock, confirmed));
+        let (session, requests) = Session::new(Arc::clone(&lease));
+        let task = KeepAlive::new(Arc::clone(self), lease);
+        // Detached: it ends with the session.
+        drop(self.runtime.spawn(task.run(requests)));
+        Ok(Arc::new(session))
+    }
+
+    /// Tries under one session. `None` if the ticket's key was deleted, so that it needs another.
+    async fn try_under(
+        self: &Arc<Self>,
+        ticket: &Ticket,
+        at: &Contender,
+    ) -> Result<Option<Attempt>, Failed> {
         if self.still_waits(ticket, at).await? {
-            return Ok(Tried {
-                created: at.created,
-                holds: false,
-                listing: None,
-            });
+            return Ok(Some(Attempt::held()));
         }
         let txn = if at.created.is_some() {
             queue::check(at, ticket)
@@ -75,11 +131,10 @@ impl Shared {
         self.tickets
             .with(ticket.holder, |entry| entry.data.unanswered += 1);
         let answer = self.link.txn("attempt", &txn).await?;
-        let unreadable = || Failed::Other(unreadable("attempt"));
         let (results, found) = split(ticket, &answer);
         let revision = answer.header().map(ResponseHeader::revision);
         let tried = revision.and_then(|revision| queue::tried(at, revision, &results));
-        let mut tried = tried.ok_or_else(unreadable)?;
+        let mut tried = tried.ok_or_else(|| Failed::Other(unreadable("attempt")))?;
         if at.created.is_none() && !tried.holds && !ticket.enqueue && tried.created.is_some() {
             // The key of a permit. A try leaves nothing behind.
             self.delete("attempt", at).await.map_err(|failed| {
@@ -90,13 +145,23 @@ impl Shared {
             tried.created = None;
         }
         self.tried(at, ticket.holder, &mut tried);
-        // Else a holder before it may still write.
-        let holds = tried.created.filter(|_| tried.holds);
-        let token = holds.and_then(|created| FencingToken::of_revision(created, self.token_base));
-        if let (Some(token), Some(reads)) = (token, Reads::of(ticket)) {
+        if at.created.is_some_and(|_| tried.created != at.created) {
+            // No event has reported that yet.
+            return Ok(None);
+        }
+        let Some(created) = tried.created.filter(|_| tried.holds) else {
+            return Ok(Some(Attempt::held()));
+        };
+        let token = FencingToken::of_revision(created, self.token_base);
+        let token = token.ok_or_else(|| {
+            let why = "the token does not fit: is `token_base` too large?";
+            Failed::Other(fault("attempt", Outcome::Rejected, why))
+        })?;
+        // Not before the ticket holds: a holder before it may still write.
+        if let Some(reads) = Reads::of(ticket) {
             reads.keep((token, found));
         }
-        Ok(tried)
+        Ok(Some(Attempt::Granted(at.session.grant(token))))
     }
 
     /// Whether a key that blocked the ticket's still exists. The whole check follows if not.
@@ -106,19 +171,5 @@ impl Shared {
         };
         let txn = queue::still_waits((&at.key, created), &blocker);
         Ok(self.link.txn("attempt", &txn).await?.succeeded())
-    }
-
-    fn read_attempt(&self, at: &Contender, tried: &Tried) -> Result<Attempt> {
-        match tried.created {
-            Some(created) if tried.holds => {
-                let token = FencingToken::of_revision(created, self.token_base);
-                let token = token.ok_or_else(|| {
-                    let why = "the token does not fit: is `token_base` too large?";
-                    fault("attempt", Outcome::Rejected, why)
-                })?;
-                Ok(Attempt::Granted(at.session.grant(token)))
-            }
-            _ => Ok(Attempt::held()),
-        }
     }
 }

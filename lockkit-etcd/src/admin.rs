@@ -9,9 +9,9 @@ use lockkit_core::store::predecessors::holding;
 use lockkit_core::store::{of_break, tag};
 use lockkit_core::{FencingToken, LockName, Outcome};
 
-use crate::error::{Failed, Result, fault};
+use crate::error::{Failed, Result, fault, unreadable};
 use crate::keys::{self, is_contender};
-use crate::queue::delete_if;
+use crate::queue::{delete_if, gets};
 use crate::shared::Shared;
 
 /// The number of keys that one request reads.
@@ -111,8 +111,10 @@ impl Shared {
         let options = GetOptions::new().with_range(end).with_limit(PAGE);
         let mut keys = Vec::new();
         loop {
-            let get = || self.link.get(operation, &from, &options);
-            let mut page = repeat(operation, READS, get).await?;
+            let txn = Txn::new().and_then([TxnOp::get(&*from, Some(options.clone()))]);
+            let answer = repeat(operation, READS, || self.link.txn(operation, &txn)).await?;
+            let page = gets(answer.op_responses()).pop();
+            let mut page = page.ok_or_else(|| unreadable(operation))?;
             keys.append(&mut page.take_kvs());
             match keys.last() {
                 Some(last) if page.more() => {

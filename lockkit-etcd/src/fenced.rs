@@ -7,8 +7,7 @@ use lockkit_core::{FencingToken, Guard, LockClient};
 
 use crate::backend::EtcdStore;
 use crate::error::unreadable;
-use crate::queue::{guarded, read};
-use crate::work::gets;
+use crate::queue::{gets, if_created};
 
 /// Work that the server does only while one hold lasts.
 ///
@@ -66,7 +65,7 @@ impl<'a> Fenced<'a> {
     /// # Cost
     /// One round trip.
     pub async fn commit(&self, work: Txn) -> Result<TxnResponse, FencedError> {
-        let work = |key: &str, created| guarded(key, created, work);
+        let work = vec![TxnOp::txn(work)];
         let results = self.execute("guarded work", work).await?;
         match results.into_iter().next() {
             Some(TxnOpResponse::Txn(done)) => Ok(done),
@@ -74,19 +73,16 @@ impl<'a> Fenced<'a> {
         }
     }
 
-    /// Reads if the hold lasts.
+    /// Reads if the hold lasts. The server asks the leader, because these are no serializable reads.
     pub(crate) async fn read(&self, reads: &[TxnOp]) -> Result<Vec<GetResponse>, FencedError> {
-        let reads = |key: &str, created| read(key, created, reads);
-        let mut results = self.execute("read", reads).await?;
-        // The first is the key of the lock.
-        Ok(gets(results.split_off(1.min(results.len()))))
+        self.execute("read", reads.to_vec()).await.map(gets)
     }
 
-    /// Executes a transaction that succeeds if the key of the hold is the one that was created with it.
+    /// Executes operations if the key of the hold is the one that was created with it.
     async fn execute(
         &self,
         operation: &'static str,
-        txn: impl FnOnce(&str, i64) -> Txn,
+        operations: Vec<TxnOp>,
     ) -> Result<Vec<TxnOpResponse>, FencedError> {
         // A released ticket holds nothing.
         let shared = self.store.shared();
@@ -95,7 +91,7 @@ impl<'a> Fenced<'a> {
         let created = self.token.get().checked_sub(shared.token_base);
         let created = created.and_then(|created| i64::try_from(created).ok());
         let created = created.ok_or(FencedError::Fenced)?;
-        let txn = txn(&at.key, created);
+        let txn = if_created(&*at.key, created).and_then(operations);
         let answer = shared.link.txn(operation, &txn).await;
         let answer = answer.map_err(|failed| failed.into_error(operation))?;
         match answer.succeeded() {

@@ -7,9 +7,8 @@ use lockkit_core::Outcome;
 use lockkit_core::contract::{Release, Renewal, Ticket};
 
 use crate::error::{Failed, Result, fault};
-use crate::queue::{self, Contender};
+use crate::queue::{self, Contender, Writes};
 use crate::shared::Shared;
-use crate::work::Writes;
 
 impl Shared {
     /// Renews all tickets, with one keep-alive for each session, at the same time.

@@ -10,14 +10,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{
-    GetOptions, LeaseKeepAliveStream, LeaseKeeper, LeaseTimeToLiveOptions, Txn, TxnOp,
-    TxnOpResponse,
-};
+use etcd_client::{GetOptions, LeaseTimeToLiveOptions, Txn, TxnOp, TxnOpResponse};
 use lockkit_core::{HolderId, LossReason};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use crate::error::Failed;
 use crate::session::{Lease, Request};
@@ -38,8 +35,6 @@ pub(crate) struct KeepAlive {
     lease: Arc<Lease>,
     /// Deletes keys that belong to no ticket.
     sweep: Option<JoinHandle<()>>,
-    /// The stream of the last keep-alive. A new stream for each costs the server more.
-    stream: Option<(LeaseKeeper, LeaseKeepAliveStream)>,
 }
 
 impl KeepAlive {
@@ -48,7 +43,6 @@ impl KeepAlive {
             shared,
             lease,
             sweep: None,
-            stream: None,
         }
     }
 
@@ -68,7 +62,7 @@ impl KeepAlive {
             while let Ok(request) = requested.try_recv() {
                 requests.push(request);
             }
-            if self.lease.close_if_unused() {
+            if self.lease.end_if_unused() {
                 break;
             }
             let held = self.shared.holds(self.lease.id());
@@ -116,9 +110,9 @@ impl KeepAlive {
     }
 
     /// Sends one keep-alive, and lists the keys of the lease where needed. Returns the keys listed.
-    async fn confirm(&mut self, held: Vec<(HolderId, Arc<str>)>) -> Result<Vec<Vec<u8>>, Failed> {
+    async fn confirm(&self, held: Vec<(HolderId, Arc<str>)>) -> Result<Vec<Vec<u8>>, Failed> {
         let (lease, sent) = (self.lease.id(), self.lease.now());
-        let shared = Arc::clone(&self.shared);
+        let shared = &self.shared;
         let limit = shared.link.request_timeout().min(self.lease.ttl() / 4);
         if held.is_empty() && !self.lease.is_doubtful() {
             self.keep_alive(limit).await?;
@@ -155,28 +149,13 @@ impl KeepAlive {
         Ok(listed.keys().to_vec())
     }
 
-    async fn keep_alive(&mut self, limit: Duration) -> Result<(), Failed> {
+    async fn keep_alive(&self, limit: Duration) -> Result<(), Failed> {
         let lease = self.lease.id();
-        if let Some((mut keeper, mut answers)) = self.stream.take() {
-            let again = async {
-                keeper.keep_alive().await?;
-                answers.message().await
-            };
-            if let Ok(Ok(Some(answer))) = timeout(limit / 2, again).await {
-                if answer.ttl() <= 0 {
-                    return Err(Failed::LeaseGone);
-                }
-                self.stream = Some((keeper, answers));
-                return Ok(());
-            }
-            // The stream has ended, or its connection is dead.
-        }
-        let opened = self.shared.link.ask("renew", limit, |client| async move {
-            // This sends a keep-alive as well, and fails if the lease has ended.
+        let kept = self.shared.link.ask("renew", limit, |client| async move {
+            // It fails if the lease has ended.
             client.lease_client().keep_alive(lease).await
         });
-        self.stream = Some(opened.await?);
-        Ok(())
+        kept.await.map(drop)
     }
 
     async fn exist(&self, keys: impl Iterator<Item = &str>) -> Result<Vec<bool>, Failed> {

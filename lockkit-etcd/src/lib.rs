@@ -17,12 +17,10 @@ mod position;
 mod queue;
 mod section;
 mod session;
-mod sessions;
 mod shared;
 mod tickets;
 mod url;
 mod watches;
-mod work;
 
 pub use etcd_client;
 

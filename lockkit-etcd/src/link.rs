@@ -7,9 +7,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use etcd_client::{
-    Channel, Client, ConnectOptions, Error, GetOptions, GetResponse, Txn, TxnResponse,
-};
+use etcd_client::{Channel, Client, ConnectOptions, Error, Txn, TxnResponse};
 use lockkit_core::Outcome;
 use lockkit_core::store::lock;
 use tokio::runtime::Handle;
@@ -26,7 +24,6 @@ const PONG: Duration = Duration::from_secs(2);
 /// The shortest and the longest pause after a stream or a read that failed.
 pub(crate) const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-#[derive(Debug)]
 pub(crate) struct Link {
     config: EtcdStoreBuilder,
     /// That of all connections, also of one that a caller on another runtime needs first.
@@ -36,10 +33,9 @@ pub(crate) struct Link {
     epoch: watch::Sender<u64>,
 }
 
-#[derive(Debug)]
 struct State {
-    /// The connection to each server, made when it is needed.
-    clients: Vec<Option<Opened>>,
+    /// The connection to the server in use, made when it is needed.
+    opened: Option<Opened>,
     /// The server in use.
     current: usize,
 }
@@ -53,21 +49,13 @@ struct Opened {
     answered: Arc<Mutex<Instant>>,
 }
 
-impl std::fmt::Debug for Opened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opened")
-            .field("server", &self.server)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Link {
     pub(crate) fn new(mut config: EtcdStoreBuilder, runtime: Handle) -> Self {
         if config.endpoints.is_empty() {
             config = config.endpoint("127.0.0.1", PORT);
         }
         let state = State {
-            clients: vec![None; config.endpoints.len()],
+            opened: None,
             current: 0,
         };
         Self {
@@ -114,18 +102,21 @@ impl Link {
         // Each server once, and one twice: its connection may have been closed meanwhile.
         let mut again = self.servers();
         loop {
-            let opened = self.current();
+            let mut opened = self.current();
             let asked = async {
-                let opened = match &opened {
+                let used = match &opened {
                     Ok(opened) => opened.clone(),
                     Err(server) => self.open(*server).await?,
                 };
-                let answer = request(Arc::clone(&opened.client)).await?;
-                Ok((answer, opened))
+                let client = Arc::clone(&used.client);
+                opened = Ok(used);
+                request(client).await
             };
             let error = match timeout(limit, asked).await {
-                Ok(Ok((answer, opened))) => {
-                    *lock(&opened.answered) = Instant::now();
+                Ok(Ok(answer)) => {
+                    if let Ok(opened) = opened {
+                        *lock(&opened.answered) = Instant::now();
+                    }
                     return Ok(answer);
                 }
                 Ok(Err(error)) => error,
@@ -168,19 +159,6 @@ impl Link {
         .await
     }
 
-    pub(crate) async fn get(
-        &self,
-        operation: &'static str,
-        key: &[u8],
-        options: &GetOptions,
-    ) -> Result<GetResponse, Failed> {
-        self.ask(operation, self.request_timeout(), |client| {
-            let options = Some(options.clone());
-            async move { client.kv_client().get(key, options).await }
-        })
-        .await
-    }
-
     /// The rest of a lease; `None` if it has ended, or there is none.
     pub(crate) async fn remaining(
         &self,
@@ -210,8 +188,7 @@ impl Link {
     /// The connection in use, or the server that has none yet.
     fn current(&self) -> Result<Opened, usize> {
         let state = lock(&self.state);
-        let opened = state.clients.get(state.current).cloned().flatten();
-        opened.ok_or(state.current)
+        state.opened.clone().ok_or(state.current)
     }
 
     /// Makes a connection. Without a user, this sends nothing yet.
@@ -241,9 +218,9 @@ impl Link {
             server,
             answered: Arc::new(Mutex::new(Instant::now())),
         };
-        if let Some(place) = state.clients.get_mut(server) {
+        if state.current == server {
             // Another task may have been faster.
-            return Ok(place.get_or_insert(opened).clone());
+            return Ok(state.opened.get_or_insert(opened).clone());
         }
         Ok(opened)
     }
@@ -256,20 +233,16 @@ impl Link {
     /// Gives a connection up, unless that was done before, and changes to the next server.
     fn give_up(&self, opened: &Result<Opened, usize>) {
         let mut state = lock(&self.state);
-        let server = match opened {
-            Ok(opened) => {
-                let same = |now: &Opened| Arc::ptr_eq(&now.client, &opened.client);
-                let place = state.clients.get_mut(opened.server);
-                if place.is_none_or(|place| place.take_if(|now| same(now)).is_none()) {
-                    return;
-                }
-                opened.server
-            }
-            Err(server) => *server,
+        let in_use = match (&state.opened, opened) {
+            (Some(now), Ok(opened)) => Arc::ptr_eq(&now.client, &opened.client),
+            (None, Err(server)) => state.current == *server,
+            _ => false,
         };
-        if state.current == server {
-            state.current = (server + 1) % state.clients.len();
+        if !in_use {
+            return;
         }
+        state.opened = None;
+        state.current = (state.current + 1) % self.servers();
         drop(state);
         self.epoch.send_modify(|epoch| *epoch += 1);
     }
@@ -309,27 +282,4 @@ fn with_tls(endpoint: Endpoint, config: &EtcdStoreBuilder) -> Result<Endpoint, E
         None => options,
     };
     Ok(endpoint.tls_config(options)?)
-}
-
-#[cfg(all(test, feature = "tls"))]
-mod tests {
-    use lockkit_core::url::Tls;
-
-    use super::*;
-
-    #[test]
-    fn names_the_file_that_cannot_be_read() {
-        let ca = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        let (missing, identity) = (Tls::new().ca("/no/ca.pem"), Tls::new().ca(ca));
-        for (tls, name) in [
-            (missing, "/no/ca.pem"),
-            (identity.clone().identity("/no/me.pem", ca), "/no/me.pem"),
-            (identity.identity(ca, "/no/me.key"), "/no/me.key"),
-        ] {
-            let config = crate::EtcdStore::builder().tls(tls);
-            let error = with_tls(Endpoint::from_static("https://h:1"), &config).unwrap_err();
-            assert!(text(&error).contains(name), "{}", text(&error));
-            assert_eq!(judge(&error).outcome, Outcome::Rejected);
-        }
-    }
 }

@@ -9,14 +9,21 @@ use etcd_client::{
     Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, PutResponse, SortOrder,
     SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
+use lockkit_core::FencingToken;
 use lockkit_core::clock::Moment;
 use lockkit_core::contract::{Mode, Ticket};
 use lockkit_core::store::predecessors::{fewest_that_block, fits, watched};
+use lockkit_core::store::section::Exchange;
 use lockkit_core::store::tag;
 
 use crate::keys;
 use crate::session::Session;
-use crate::work::and_read;
+
+/// What is read in the transaction that grants.
+pub(crate) type Reads = Exchange<Vec<TxnOp>, (FencingToken, Vec<GetResponse>)>;
+
+/// What is done in the transaction that ends a hold.
+pub(crate) type Writes = Exchange<Txn, TxnResponse>;
 
 /// A key, and the revision that created it.
 pub(crate) type Key = (Arc<str>, i64);
@@ -141,18 +148,6 @@ pub(crate) fn write(at: &Contender, created: i64, value: String) -> Txn {
     if_created(&*at.key, created).and_then([TxnOp::put(&*at.key, value, Some(options))])
 }
 
-/// Does the caller's work if the key is the one that was created at a revision.
-pub(crate) fn guarded(key: &str, created: i64, work: Txn) -> Txn {
-    if_created(key, created).and_then([TxnOp::txn(work)])
-}
-
-/// Reads if the key is the one that was created at a revision. Its own read asks the leader.
-pub(crate) fn read(key: &str, created: i64, gets: &[TxnOp]) -> Txn {
-    let mut operations = vec![own(key)];
-    operations.extend_from_slice(gets);
-    if_created(key, created).and_then(operations)
-}
-
 /// Does the caller's work and deletes the key, if it is the one that was created at a revision. Else it only
 /// deletes the key.
 pub(crate) fn commit(key: &str, created: i64, work: Txn) -> Txn {
@@ -167,7 +162,8 @@ pub(crate) fn delete_if(key: &[u8], created: i64) -> Txn {
     if_created(key, created).and_then([TxnOp::delete(key, None)])
 }
 
-fn if_created(key: impl Into<Vec<u8>>, created: i64) -> Txn {
+/// A transaction that does its operations if a key is the one that was created at a revision.
+pub(crate) fn if_created(key: impl Into<Vec<u8>>, created: i64) -> Txn {
     Txn::new().when([Compare::create_revision(key, CompareOp::Equal, created)])
 }
 
@@ -210,11 +206,13 @@ pub(crate) fn tried(at: &Contender, revision: i64, results: &[TxnOpResponse]) ->
                 listing: Some(listing),
             })
         }
-        [TxnOpResponse::Get(own), first @ ..] => {
+        [TxnOpResponse::Get(own), TxnOpResponse::Get(first)] => {
             let created = own.kvs().first().map(KeyValue::create_revision);
+            let mut before: Vec<Key> = first.kvs().iter().map(key).collect();
+            before.retain(|other| created.is_some_and(|created| other.1 < created));
             Some(Tried {
                 created,
-                holds: created.is_some() && held(at, created, first.first()),
+                holds: created.is_some() && fits(own_mode, &before, mode),
                 listing: None,
             })
         }
@@ -222,15 +220,35 @@ pub(crate) fn tried(at: &Contender, revision: i64, results: &[TxnOpResponse]) ->
     }
 }
 
-/// Whether a key holds, by a read of the [`first`] ones. If its revision is not known, those of others count
-/// as if they were before it.
-fn held(at: &Contender, created: Option<i64>, first: Option<&TxnOpResponse>) -> bool {
-    let Some(TxnOpResponse::Get(first)) = first else {
-        return false;
+/// The operations of an attempt, and behind them those that read for the section of the ticket.
+fn and_read(operations: impl Into<Vec<TxnOp>>, ticket: &Ticket) -> Vec<TxnOp> {
+    let mut operations = operations.into();
+    if let Some(reads) = Reads::of(ticket) {
+        operations.extend_from_slice(&reads.request);
+    }
+    operations
+}
+
+/// The results of an attempt, and of what [`and_read`] added to it.
+pub(crate) fn split(
+    ticket: &Ticket,
+    answer: &TxnResponse,
+) -> (Vec<TxnOpResponse>, Vec<GetResponse>) {
+    let mut results = answer.op_responses();
+    // Only what is done if the condition holds also reads.
+    let count = Reads::of(ticket).filter(|_| answer.succeeded());
+    let count = count.map_or(0, |reads| reads.request.len());
+    let found = results.split_off(results.len().saturating_sub(count));
+    (results, gets(found))
+}
+
+/// The results of operations that read.
+pub(crate) fn gets(results: Vec<TxnOpResponse>) -> Vec<GetResponse> {
+    let get = |result| match result {
+        TxnOpResponse::Get(get) => Some(get),
+        _ => None,
     };
-    let mut before: Vec<Key> = first.kvs().iter().map(key).collect();
-    before.retain(|other| other.0 != at.key && created.is_none_or(|created| other.1 < created));
-    fits(keys::mode(&at.key), &before, mode)
+    results.into_iter().filter_map(get).collect()
 }
 
 fn put(at: &Contender, ticket: &Ticket, options: PutOptions) -> TxnOp {

@@ -12,7 +12,7 @@ use lockkit_core::{Error, Guard, Lock};
 use crate::backend::EtcdStore;
 use crate::error::BACKEND;
 use crate::fenced::Fenced;
-use crate::work::{Reads, Writes};
+use crate::queue::{Reads, Writes};
 
 /// A read-modify-write under an exclusive lock: the grant reads, and the commit writes and releases.
 ///

@@ -99,7 +99,8 @@ pub(crate) struct Lease {
 struct State {
     /// The time before the last acknowledged keep-alive, or the grant of the lease, was written.
     confirmed: Moment,
-    phase: Phase,
+    /// It takes no tickets: the server says that it has ended, or no ticket has needed it for long.
+    ended: bool,
     bytes: usize,
     /// The highest number that a key has had.
     highest: u64,
@@ -115,21 +116,12 @@ struct State {
     last_use: Instant,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Alive,
-    /// It is not needed any more, and takes no tickets.
-    Closing,
-    /// The server says that it has ended.
-    Ended,
-}
-
 impl Lease {
     /// A lease that the server has just granted, to a request that was written at `confirmed`.
     pub(crate) fn new(id: i64, ttl: Duration, clock: &Arc<dyn Clock>, confirmed: Moment) -> Self {
         let state = State {
             confirmed,
-            phase: Phase::Alive,
+            ended: false,
             bytes: 0,
             highest: 0,
             used: HashSet::new(),
@@ -167,27 +159,27 @@ impl Lease {
         !self.lock().used.is_empty()
     }
 
-    /// Whether the server has not said that the lease has ended.
+    /// Whether it has not ended, as far as is known.
     pub(crate) fn is_alive(&self) -> bool {
-        self.lock().phase != Phase::Ended
+        !self.lock().ended
     }
 
     /// The server says that the lease has ended.
     pub(crate) fn end(&self) {
-        self.lock().phase = Phase::Ended;
+        self.lock().ended = true;
     }
 
     /// Whether it takes another ticket.
     pub(crate) fn takes_tickets(&self) -> bool {
         let state = self.lock();
-        state.phase == Phase::Alive && state.bytes < FULL
+        !state.ended && state.bytes < FULL
     }
 
     /// Adds a ticket whose lock has a directory of this length. Returns the number of its key, or `None` if
     /// the session is about to end.
     pub(crate) fn join(&self, directory: usize) -> Option<u64> {
         let mut state = self.lock();
-        if state.phase != Phase::Alive {
+        if state.ended {
             return None;
         }
         state.bytes += directory + KEY;
@@ -211,13 +203,11 @@ impl Lease {
         state.last_use = Instant::now();
     }
 
-    /// Closes a session that had no ticket for a whole ttl.
-    pub(crate) fn close_if_unused(&self) -> bool {
+    /// Ends a session that had no ticket for a whole ttl.
+    pub(crate) fn end_if_unused(&self) -> bool {
         let mut state = self.lock();
         let unused = state.used.is_empty() && state.last_use.elapsed() >= self.ttl;
-        if unused {
-            state.phase = Phase::Closing;
-        }
+        state.ended |= unused;
         unused
     }
 

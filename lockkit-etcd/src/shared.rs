@@ -19,7 +19,6 @@ use crate::position::Position;
 use crate::session::Session;
 use crate::watches::KeyWatches;
 
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) link: Link,
     /// Its mutex is taken before that of the watches.

@@ -119,21 +119,24 @@ pub(crate) async fn client_certificate_is_sent() -> Outcome {
     let guard = lock.acquire().await?;
     guard.check()?;
     guard.release().await?;
-    let of = |who: &str| {
-        let (cert, key) = (path(&format!("{who}.crt")), path("client.key"));
-        builder(&[server.port]).tls(Tls::new().ca(&ca).identity(cert, key))
+    let of = |ca: &str, cert: &str, key: &str| {
+        let shown = Tls::new().ca(path(ca)).identity(path(cert), path(key));
+        builder(&[server.port]).tls(shown)
     };
     // The server refuses a client without a certificate, and one of an authority that it does not know.
     let nobody = builder(&[server.port]).tls(Tls::new().ca(&ca));
     refused(nobody, Effect::Unavailable).await?;
-    let stranger = Tls::new()
-        .ca(&ca)
-        .identity(path("stranger.crt"), path("stranger.key"));
-    let stranger = builder(&[server.port]).tls(stranger);
+    let stranger = of("ca.crt", "stranger.crt", "stranger.key");
     refused(stranger, Effect::Unavailable).await?;
-    let said = refused(of("no-such"), Effect::Rejected).await?;
-    ensure(said.contains("No such file"), said)?;
+    for (ca, cert, key) in [
+        ("no-such.crt", "client.crt", "client.key"),
+        ("ca.crt", "no-such.crt", "client.key"),
+        ("ca.crt", "client.crt", "no-such.crt"),
+    ] {
+        let said = refused(of(ca, cert, key), Effect::Rejected).await?;
+        ensure(said.contains("no-such.crt: No such file"), said)?;
+    }
     // With the same options, and a certificate that it knows.
-    of("client").connect().await?;
+    of("ca.crt", "client.crt", "client.key").connect().await?;
     Ok(())
 }
