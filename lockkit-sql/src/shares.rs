@@ -13,7 +13,7 @@ use crate::dialect::Steps;
 use crate::driver::{Columns, Driver as _, rows};
 use crate::error::{Result, after};
 use crate::places::{self, Seen};
-use crate::queries::{Common, Taking};
+use crate::queries::Taking;
 use crate::turns::{self, locked};
 use crate::values::{Values, token};
 
@@ -28,16 +28,12 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket, session: i64) 
     let values = Values::of(ticket)
         .number("window", turns::window(store, ticket))
         .number("session", session);
-    let Common {
-        rules,
-        waiters,
-        shares,
-        ..
-    } = store.common();
+    let common = store.common();
+    let (rules, waiters) = (&common.rules, &common.waiters);
     let alone = ticket.mode.is_exclusive();
     let has_waited = places::has_waited(waiters, ticket);
-    let take = if alone { &shares.turn } else { &shares.share };
-    let places = ticket.enqueue && shares.places_at_once;
+    let take = if alone { &common.turn } else { &common.share };
+    let places = ticket.enqueue && common.places_at_once;
     if places {
         places::may_have_place(waiters, ticket);
     }
@@ -55,8 +51,13 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket, session: i64) 
     Ok(match found {
         Some(Shared::Granted(mut token, told)) => {
             places::told_to_hold(waiters, ticket);
+            // The row of the name does not tell of a place that was taken during the turn: it must be told again. If that
+            // fails, a newcomer may pass that ticket. The token is another one if the hold was broken in between.
             if !told {
-                token = tell_again(store, take, &values, token).await;
+                let again = locked(store, "attempt", &take.step, &values, 1, Shared::read).await;
+                if let Ok(Some(Shared::Granted(new, _))) = again {
+                    token = new;
+                }
             }
             Attempt::Granted(Grant::new(token, ticket.ttl))
         }
@@ -85,21 +86,6 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket, session: i64) 
     })
 }
 
-/// Makes the row of the name tell of a place that was taken during a turn. Returns the token of the hold: another one if
-/// that was broken in between, and is a new one now.
-async fn tell_again<S: Steps>(
-    store: &S,
-    take: &Taking,
-    values: &Values<'_>,
-    token: FencingToken,
-) -> FencingToken {
-    // If it fails, a newcomer may pass that ticket.
-    match locked(store, "attempt", &take.step, values, 1, Shared::read).await {
-        Ok(Some(Shared::Granted(token, _))) => token,
-        _ => token,
-    }
-}
-
 /// What would make a ticket wait; `None` if nothing would. Waits for no lock. If it is a holder whose session has ended,
 /// that does not last for long any more.
 async fn look<S: Steps>(store: &S, take: &Taking, values: &Values<'_>) -> Result<Option<Seen>> {
@@ -113,7 +99,7 @@ async fn look<S: Steps>(store: &S, take: &Taking, values: &Values<'_>) -> Result
 
 /// Shortens the lease of a holder whose session has `ended`.
 async fn end_with_session<S: Steps>(store: &S, values: &Values<'_>, ended: bool) -> Result<()> {
-    let shorten = store.common().shares.end_with_session.as_ref();
+    let shorten = store.common().end_with_session.as_ref();
     if let Some(shorten) = shorten.filter(|_| ended) {
         store.pool().ask("attempt", &shorten.text(values)).await?;
     }
@@ -122,10 +108,9 @@ async fn end_with_session<S: Steps>(store: &S, values: &Values<'_>, ended: bool)
 
 /// Makes the hold of `from` that of a ticket.
 pub(crate) async fn adopt<S: Steps>(store: &S, from: HolderId, ticket: &Ticket) -> Result<Attempt> {
-    let shares = &store.common().shares;
     let adopt = match ticket.mode.is_exclusive() {
-        true => &shares.adopt,
-        false => &shares.adopt_shared,
+        true => &store.common().adopt,
+        false => &store.common().adopt_shared,
     };
     let values = Values::of(ticket).number("window", 0).holder("from", from);
     match locked(store, "adopt", adopt, &values, 1, Shared::read).await? {
@@ -161,7 +146,7 @@ fn seen(row: &impl Columns) -> Seen {
 }
 
 pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Release> {
-    let (unshare, values) = (&store.common().shares.unshare, Values::of(ticket));
+    let (unshare, values) = (&store.common().unshare, Values::of(ticket));
     let held = locked(store, "release", unshare, &values, 1, |row| row.truth(0)).await?;
     match held {
         Some(true) => Ok(Release::Released),
@@ -172,7 +157,7 @@ pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Rele
 
 pub(crate) async fn note<S: Steps>(store: &S, ticket: &Ticket, note: &str) -> Result<bool> {
     let values = Values::of(ticket).bytes("note", note.as_bytes());
-    let note = &store.common().shares.note;
+    let note = &store.common().note;
     let replies = store.pool().transact("note", note, &values).await?;
     Ok(rows(&replies).any(|row| row.truth(0)))
 }
