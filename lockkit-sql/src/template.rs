@@ -24,8 +24,8 @@ pub(crate) struct Template {
 
 #[derive(Debug)]
 struct Statement {
-    /// With its parameters in braces.
-    text: String,
+    /// Its text up to each parameter, the parameter, and so on in turn.
+    pieces: Vec<String>,
     prepared: Arc<str>,
     /// Its name, made of its text: sessions that a pooler mixes up agree on what it means.
     hash: u64,
@@ -62,10 +62,12 @@ impl Template {
     /// The text with the values written in.
     pub(crate) fn text(&self, values: &Values<'_>) -> String {
         let mut text = String::with_capacity(1024);
-        for (is_parameter, piece) in self.statements.iter().flat_map(|it| pieces(&it.text)) {
-            match is_parameter {
-                true => values.push(&mut text, piece, self.syntax),
-                false => text.push_str(piece),
+        for statement in &self.statements {
+            for (index, piece) in statement.pieces.iter().enumerate() {
+                match index % 2 {
+                    0 => text.push_str(piece),
+                    _ => values.push(&mut text, piece, self.syntax),
+                }
             }
         }
         text
@@ -117,10 +119,11 @@ impl Template {
 
 impl Statement {
     fn new(text: &str, syntax: &Syntax) -> Self {
+        let pieces: Vec<String> = text.split(['{', '}']).map(str::to_owned).collect();
         let mut parameters = Vec::new();
         let mut prepared = String::new();
-        for (is_parameter, piece) in pieces(text.trim_end_matches([';', '\n'])) {
-            if !is_parameter {
+        for (index, piece) in pieces.iter().enumerate() {
+            if index % 2 == 0 {
                 prepared.push_str(piece);
                 continue;
             }
@@ -128,28 +131,23 @@ impl Statement {
             let known = known.filter(|_| syntax.numbered.is_some());
             let number = known.unwrap_or(parameters.len()) + 1;
             if known.is_none() {
-                parameters.push(piece.to_owned());
+                parameters.push(piece.clone());
             }
             let _ = match syntax.numbered {
                 Some(sign) => write!(prepared, "{sign}{number}"),
                 None => write!(prepared, "?"),
             };
         }
+        let prepared = prepared.trim_end_matches([';', '\n']);
         let mut hasher = DefaultHasher::new();
         prepared.hash(&mut hasher);
         Self {
-            text: text.to_owned(),
+            pieces,
             prepared: Arc::from(prepared),
             hash: hasher.finish(),
             parameters,
         }
     }
-}
-
-/// What stands outside of braces and inside of them, and whether it is inside.
-fn pieces(text: &str) -> impl Iterator<Item = (bool, &str)> {
-    let pieces = text.split(['{', '}']).enumerate();
-    pieces.map(|(index, piece)| (index % 2 == 1, piece))
 }
 
 /// What each parameter becomes, in brackets; nothing if there are none.
