@@ -415,6 +415,7 @@ mod tests {
     use sqlx::sqlite::SqliteConnectOptions;
 
     use super::*;
+    use crate::table::Table;
 
     fn pool(file: &std::path::Path) -> Pool<sqlx::Sqlite> {
         let file = SqliteConnectOptions::new()
@@ -463,5 +464,11 @@ mod tests {
             pool.ask("attempt", text).await.unwrap();
             assert_eq!(pool.may_connect("attempt").is_ok(), takes_writes, "{text}");
         }
+        let syntax = sqlx::Sqlite::SYNTAX;
+        let look = Template::read("SELECT n FROM own;", &Table::default(), syntax);
+        *lock(&pool.refused) = Some(Instant::now());
+        let looked = pool.step("attempt", &look, &Values::new()).await;
+        assert_eq!(looked.unwrap().len(), 1);
+        pool.may_connect("attempt").unwrap_err();
     }
 }

@@ -51,13 +51,8 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket, session: i64) 
     Ok(match found {
         Some(Shared::Granted(mut token, told)) => {
             places::told_to_hold(waiters, ticket);
-            // The row of the name does not tell of a place that was taken during the turn: it must be told again. If that
-            // fails, a newcomer may pass that ticket. The token is another one if the hold was broken in between.
             if !told {
-                let again = locked(store, "attempt", &take.step, &values, 1, Shared::read).await;
-                if let Ok(Some(Shared::Granted(new, _))) = again {
-                    token = new;
-                }
+                token = tell_again(store, take, &values, token).await;
             }
             Attempt::Granted(Grant::new(token, ticket.ttl))
         }
@@ -84,6 +79,21 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket, session: i64) 
             Attempt::held_for((!alone).then_some(STEP))
         }
     })
+}
+
+/// Makes the row of the name tell of a place that was taken during a turn. Returns the token of the hold: another one if
+/// that was broken in between, and is a new one now.
+async fn tell_again<S: Steps>(
+    store: &S,
+    take: &Taking,
+    values: &Values<'_>,
+    token: FencingToken,
+) -> FencingToken {
+    // If it fails, a newcomer may pass that ticket.
+    match locked(store, "attempt", &take.step, values, 1, Shared::read).await {
+        Ok(Some(Shared::Granted(token, _))) => token,
+        _ => token,
+    }
 }
 
 /// What would make a ticket wait; `None` if nothing would. Waits for no lock. If it is a holder whose session has ended,
