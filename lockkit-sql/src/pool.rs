@@ -410,7 +410,8 @@ impl<D: Driver> fmt::Debug for Pool<D> {
     }
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(feature = "sqlite")]
+#[cfg(test)]
 mod tests {
     use sqlx::sqlite::SqliteConnectOptions;
 
