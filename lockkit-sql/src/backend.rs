@@ -96,7 +96,7 @@ impl<D: Dialect> SqlStore<D> {
     /// - [`BackendError`](lockkit_core::BackendError) if the database failed.
     pub async fn purge(&self, unused_for: Duration) -> Result<u64> {
         let dialect = Arc::clone(self.dialect());
-        let runtime = dialect.pool().runtime().clone();
+        let runtime = dialect.pool().runtime();
         let purge = async move { steps::purge(&*dialect, unused_for).await };
         steps::run_on(&runtime, errors::<D>(), "purge", purge).await
     }
@@ -168,11 +168,13 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
             let waiters = &dialect.common().waiters;
             let number = waiters.attempted(&ticket);
             let result = match dialect.active_session() {
-                Some(session) => {
+                Some(session) if session.pins => {
+                    // The runtime of the session may have ended.
+                    let _ = dialect.listen();
                     let address = || dialect.pool().address();
                     session.attempt(&ticket, address, acquire).await
                 }
-                None => acquire(0).await,
+                _ => acquire(0).await,
             };
             waiters.answered(&ticket, number, &result);
             result
@@ -199,17 +201,22 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let ticket = ticket.clone();
         let release = |dialect: Arc<D>| async move {
-            let withdrawal = turns::withdrawal(&dialect.common().waiters, ticket.holder);
-            if ticket.mode.is_exclusive() {
-                withdrawal.whole(&dialect, &ticket).await?;
-                return dialect.release(&ticket).await;
+            let (waits, late) = turns::left(&dialect.common().waiters, ticket.holder);
+            if ticket.mode.is_exclusive() && late {
+                // First: no late attempt may hold after the release.
+                turns::refuse(&dialect, &ticket).await?;
+            } else if waits {
+                turns::withdraw(&*dialect, &ticket, Duration::ZERO).await?;
             }
-            withdrawal.place(&*dialect, &ticket).await?;
+            if ticket.mode.is_exclusive() {
+                return steps::release(&*dialect, &ticket).await;
+            }
             let released = shares::release(&*dialect, &ticket).await?;
-            withdrawal
-                .late(&dialect, &ticket)
-                .await
-                .map_err(after(true))?;
+            if late {
+                // Later: the row that refuses would be that of the hold.
+                let refused = turns::refuse(&dialect, &ticket).await;
+                refused.map_err(after(true))?;
+            }
             Ok(released)
         };
         self.run("release", release).await

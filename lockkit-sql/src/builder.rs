@@ -19,7 +19,7 @@ impl<D: Dialect> SqlStore<D> {
     /// The options of a store that connects with options of `sqlx`, or with those of the application's
     /// pool.
     pub fn builder(source: impl Into<Source<D::Driver>>) -> SqlStoreBuilder<D> {
-        SqlStoreBuilder::with(source.into(), Options::default())
+        SqlStoreBuilder::with(source.into(), Options::default(), Tls::new())
     }
 }
 
@@ -28,29 +28,19 @@ impl<D: Dialect> SqlStore<D> {
 pub struct SqlStoreBuilder<D: Dialect> {
     source: Source<D::Driver>,
     options: Options,
-    /// Host, port, database and TLS, for `Debug`.
-    server: String,
-    /// The certificates that the URL names.
     tls: Tls,
     dialect: PhantomData<fn() -> D>,
 }
 
 impl<D: Dialect> SqlStoreBuilder<D> {
-    pub(crate) const fn with(source: Source<D::Driver>, options: Options) -> Self {
+    /// `tls`: the certificates that the URL names.
+    pub(crate) const fn with(source: Source<D::Driver>, options: Options, tls: Tls) -> Self {
         Self {
             source,
             options,
-            server: String::new(),
-            tls: Tls::new(),
+            tls,
             dialect: PhantomData,
         }
-    }
-
-    /// The server of a URL, without user and password, and its certificates.
-    pub(crate) fn at(mut self, server: String, tls: Tls) -> Self {
-        self.server = server;
-        self.tls = tls;
-        self
     }
 
     /// The table that keeps the locks; `lockkit_locks` if it is not set.
@@ -146,7 +136,7 @@ impl<D: Dialect> fmt::Debug for SqlStoreBuilder<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqlStoreBuilder")
             .field("backend", &<D as Steps>::Driver::ERRORS.backend)
-            .field("server", &self.server)
+            .field("server", &self.source.read(D::Driver::address))
             .field("options", &self.options)
             .finish_non_exhaustive()
     }

@@ -30,31 +30,22 @@ pub enum Wake {
     Poll,
 }
 
-/// The options that every database has.
+/// The options of a store. Its builder says what each means.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Options {
-    /// The table.
-    pub table: Table,
-    /// Whether a missing table is created.
-    pub schema: Schema,
-    /// How waiters learn of a free lock.
-    pub wake: Wake,
+    pub(crate) table: Table,
+    pub(crate) schema: Schema,
+    pub(crate) wake: Wake,
     /// The pauses between two polls of a waiter, if they are not 1 ms and 1 s.
-    pub poll: Option<PollRange>,
-    /// The most connections for acquires and releases.
-    pub connections: usize,
-    /// The longest that connecting may take, and each request that opens the store.
-    pub connect_timeout: Duration,
-    /// Whether holds end with the session of their client.
-    pub pin: bool,
-    /// Whether connections prepare statements.
-    pub prepare: bool,
+    pub(crate) poll: Option<PollRange>,
+    pub(crate) connections: usize,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) pin: bool,
+    pub(crate) prepare: bool,
     /// Whether a file gets a write-ahead log, unless its table is only checked.
     #[cfg(feature = "sqlite")]
     pub(crate) wal: bool,
-    /// Whether a file may be on a network file system. SQLite only.
-    pub allow_network_fs: bool,
+    pub(crate) allow_network_fs: bool,
 }
 
 impl Options {

@@ -4,12 +4,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, Release, Ticket};
-use lockkit_core::{Capabilities, LockName};
-use sqlx::Database;
+use lockkit_core::Capabilities;
+use lockkit_core::contract::{Attempt, Ticket};
 
 use crate::config::Options;
-use crate::driver::{Driver, Source};
+use crate::driver::{Driver, Reply, Source};
 use crate::error::Result;
 use crate::pool::Pool;
 use crate::queries::Common;
@@ -44,6 +43,9 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     /// The most leases in one statement.
     const BATCH: usize = 500;
 
+    /// Whether the row of a name must be there before a transaction of an application locks it.
+    const ROW_FIRST: bool = false;
+
     /// The connections.
     fn pool(&self) -> &Pool<Self::Driver>;
 
@@ -69,14 +71,9 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     /// not 0.
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt>;
 
-    /// As [`lockkit_core::DistributedLock::release`], of an exclusive ticket.
-    async fn release(&self, ticket: &Ticket) -> Result<Release>;
+    /// Whether an exclusive hold was released whose lease had not ended; `None` if no row was changed.
+    fn in_time(replies: &[Reply<Self::Driver>]) -> Option<bool>;
 
-    /// In a transaction of the application: locks the row of a free lock until the transaction ends.
-    /// Returns `false` if the lock is held.
-    async fn lock_row(
-        self: &Arc<Self>,
-        name: &LockName,
-        transaction: &mut <Self::Driver as Database>::Connection,
-    ) -> Result<bool>;
+    /// Whether a transaction of an application took a lock; `None` if the name has no row.
+    fn taken(replies: &[Reply<Self::Driver>]) -> Result<Option<bool>>;
 }

@@ -6,13 +6,15 @@ use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
 use lockkit_core::Outcome;
 use sqlx::error::BoxDynError;
+use sqlx::pool::PoolOptions;
 use sqlx::query::Query;
 use sqlx::{
     Arguments, AssertSqlSafe, ColumnIndex, Connection as _, Database, Decode, Either, Encode,
     Execute, IntoArguments, RawSql, Row, Type, query_with, raw_sql,
 };
 
-use crate::error::{Errors, Phase, Result};
+use crate::error::{Errors, Result};
+use crate::table::{Table, Types};
 use crate::template::Template;
 use crate::values::{Syntax, Value, Values};
 
@@ -24,16 +26,13 @@ pub(crate) type Connecting<D> = <<D as Database>::Connection as sqlx::Connection
 /// pool delays a renewal, and the store changes no session of the application. It reads the pool's options
 /// for each connection, so that it uses a password that was changed there (`Pool::set_connect_options`).
 /// It does not call the pool's hooks, such as `after_connect`.
-pub struct Source<D: Database>(Origin<D>);
-
-enum Origin<D: Database> {
-    Options(Box<Connecting<D>>),
-    Pool(sqlx::Pool<D>),
-}
+pub struct Source<D: Database>(sqlx::Pool<D>);
 
 impl<D: Database> Source<D> {
     pub(crate) fn new(options: Connecting<D>) -> Self {
-        Self(Origin::Options(Box::new(options)))
+        // Without these limits the pool has no task. It never makes a connection.
+        let pool = PoolOptions::new().max_lifetime(None).idle_timeout(None);
+        Self(pool.connect_lazy_with(options))
     }
 
     /// How to connect now.
@@ -42,26 +41,20 @@ impl<D: Database> Source<D> {
     }
 
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Connecting<D>) -> T) -> T {
-        match &self.0 {
-            Origin::Options(options) => read(options),
-            Origin::Pool(pool) => read(&pool.connect_options()),
-        }
+        read(&self.0.connect_options())
     }
 }
 
 impl<D: Database> From<sqlx::Pool<D>> for Source<D> {
     fn from(pool: sqlx::Pool<D>) -> Self {
-        Self(Origin::Pool(pool))
+        Self(pool)
     }
 }
 
-/// Shows only which of them it is: the options hold a password. INV-14.
+/// Shows nothing of the options, which hold a password. INV-14.
 impl<D: Database> fmt::Debug for Source<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Origin::Options(_) => "Options",
-            Origin::Pool(_) => "Pool",
-        })
+        f.debug_struct("Source").finish_non_exhaustive()
     }
 }
 
@@ -79,6 +72,9 @@ pub trait Driver: Database<Row: Columns, Arguments: Bind + IntoArguments<Self>> 
 
     /// How the database writes values.
     const SYNTAX: &'static Syntax;
+
+    /// How the database defines the tables.
+    const TYPES: &'static Types;
 
     /// Whether each statement of a message is committed by itself.
     const COMMITS_EACH: bool = false;
@@ -180,6 +176,11 @@ where
     }
 }
 
+/// The statements that create the tables.
+pub(crate) fn ddl<D: Driver>(table: &Table) -> String {
+    D::TYPES.ddl(table, D::SYNTAX.quote)
+}
+
 /// A message of any number of statements.
 pub(crate) fn text(text: &str) -> RawSql {
     raw_sql(AssertSqlSafe(text))
@@ -201,7 +202,7 @@ pub(crate) fn prepared<D: Driver>(
 
 /// The result of one statement.
 #[derive(Debug)]
-pub(crate) struct Reply<D: Database> {
+pub struct Reply<D: Database> {
     /// The number of rows that it changed.
     pub(crate) changed: u64,
     /// The number that it set as the last insert id.
@@ -219,7 +220,7 @@ pub(crate) async fn send<D: Driver>(
     match read(D::send(connection, message), &mut replies).await {
         Ok(()) => Ok(replies),
         Err(error) => {
-            let error = D::ERRORS.of(operation, Phase::Asking, &error);
+            let error = D::ERRORS.of(operation, false, &error);
             Err(if D::COMMITS_EACH && changed(&replies).is_some() {
                 // Earlier statements were executed.
                 error.with_outcome(Outcome::Indeterminate)
@@ -259,4 +260,27 @@ pub(crate) fn rows<D: Database>(replies: &[Reply<D>]) -> impl Iterator<Item = &D
 /// Whether any statement changed a row.
 pub(crate) fn changed<D: Database>(replies: &[Reply<D>]) -> Option<&Reply<D>> {
     replies.iter().find(|reply| reply.changed > 0)
+}
+
+#[cfg(all(test, feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::error::Problem;
+
+    #[test]
+    fn classifies_what_a_full_server_says() {
+        let busy = (Problem::Busy, Outcome::Unavailable);
+        let full = (Problem::Limit, Outcome::Unavailable);
+        let unknown = (Problem::Limit, Outcome::Indeterminate);
+        for (errors, code, expected) in [
+            (sqlx::Postgres::ERRORS, "53300", full),
+            (sqlx::MySql::ERRORS, "1040", full),
+            (sqlx::Sqlite::ERRORS, "13", full),
+            // The upper bytes say why it is busy, and which operation on the disk has failed.
+            (sqlx::Sqlite::ERRORS, "517", busy),
+            (sqlx::Sqlite::ERRORS, "778", unknown),
+        ] {
+            assert_eq!((errors.classify)(code, ""), expected, "{code}");
+        }
+    }
 }

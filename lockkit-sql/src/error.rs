@@ -88,15 +88,6 @@ pub(crate) fn at(address: &str, error: BackendError) -> BackendError {
     BackendError::new(backend, operation, error.outcome(), fault)
 }
 
-/// When an error occurred.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// While the connection was made: nothing was requested.
-    Connecting,
-    /// After a request was written, or may have been.
-    Asking,
-}
-
 /// The error of a request of a step, of which an `earlier` one may have had an effect. One that is refused for good is
 /// refused again, by the first request of the next step.
 pub(crate) fn after(earlier: bool) -> impl FnOnce(BackendError) -> BackendError {
@@ -165,25 +156,24 @@ impl Errors {
         self.fault(operation, Problem::Busy, Outcome::Unavailable, text)
     }
 
-    /// The error of a request.
+    /// The error of a request. `connecting`: it occurred while the connection was made, when nothing was requested.
     pub(crate) fn of(
         self,
         operation: &'static str,
-        phase: Phase,
+        connecting: bool,
         error: &sqlx::Error,
     ) -> BackendError {
-        let lost = match phase {
-            Phase::Connecting => Outcome::Unavailable,
-            Phase::Asking => Outcome::Indeterminate,
+        let lost = match connecting {
+            true => Outcome::Unavailable,
+            false => Outcome::Indeterminate,
         };
         // While connecting, invalid data means a certificate that is not trusted.
-        let untrusted = |error: &std::io::Error| {
-            phase == Phase::Connecting && error.kind() == ErrorKind::InvalidData
-        };
+        let untrusted =
+            |error: &std::io::Error| connecting && error.kind() == ErrorKind::InvalidData;
         let text = error.to_string();
         let (problem, outcome, text) = match error {
             sqlx::Error::Database(error) => {
-                return self.of_database(operation, phase, &**error);
+                return self.of_database(operation, connecting, &**error);
             }
             sqlx::Error::Io(error) if untrusted(error) => (
                 Problem::Connection,
@@ -211,15 +201,15 @@ impl Errors {
     fn of_database(
         self,
         operation: &'static str,
-        phase: Phase,
+        connecting: bool,
         error: &dyn sqlx::error::DatabaseError,
     ) -> BackendError {
         let code = code_of(error);
         let text = error.message();
         let (problem, outcome) = (self.classify)(code.as_deref().unwrap_or_default(), text);
-        let outcome = match (phase, outcome) {
-            (Phase::Connecting, Outcome::Indeterminate) => Outcome::Unavailable,
-            (_, outcome) => outcome,
+        let outcome = match outcome {
+            Outcome::Indeterminate if connecting => Outcome::Unavailable,
+            outcome => outcome,
         };
         let fault = SqlFault {
             problem,

@@ -9,6 +9,7 @@ use sqlx::{Database, Transaction};
 use crate::backend::SqlStore;
 use crate::dialect::{Dialect, Steps as _};
 use crate::driver::{Driver, rows, send, text};
+use crate::steps::lock_row;
 use crate::values::Values;
 
 /// Why a step inside a transaction did not succeed. Roll the transaction back.
@@ -156,7 +157,7 @@ impl<'t, 'c, S: Dialect> TxLock<'t, 'c, S> {
         let store = store.ok_or(GuardedError::ForeignStore)?;
         let lock = client.lock(LockName::new(name)?);
         let name = lock.map_err(GuardedError::Refused)?.stored_name().clone();
-        let taken = store.dialect().lock_row(&name, &mut **transaction).await?;
+        let taken = lock_row(store.dialect(), &name, &mut **transaction).await?;
         Ok(taken.then_some(Self { transaction, name }))
     }
 

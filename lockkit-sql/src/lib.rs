@@ -38,7 +38,7 @@ mod values;
 
 pub use backend::SqlStore;
 pub use builder::SqlStoreBuilder;
-pub use config::{Options, Schema, Wake};
+pub use config::{Schema, Wake};
 pub use dialect::Dialect;
 pub use driver::Source;
 pub use error::{Problem, SqlFault};

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::pending;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::config::Options;
 use crate::driver::{self, Connecting, Driver, FileId, Reply, Source, prepared, send};
-use crate::error::{Phase, Problem, Result, at, fault_of, is_about_server};
+use crate::error::{Problem, Result, at, fault_of, is_about_server};
 use crate::template::{Prepared, Template};
 use crate::values::Values;
 
@@ -32,9 +33,6 @@ pub(crate) const OLDEST: Duration = Duration::from_secs(30 * 60);
 
 /// The time between two connections after a server refused writes: its host name may soon lead to another.
 const AVOID: Duration = Duration::from_secs(1);
-
-/// Operations that begin with a read, which a server that refuses writes executes too.
-const READS: [&str; 3] = ["open", "inspect", "break"];
 
 /// A conflict of transactions is retried this often.
 const CONFLICTS: u32 = 5;
@@ -54,7 +52,7 @@ pub struct Pool<D: Driver> {
     oldest: Duration,
     /// Whether connections prepare the steps of holds.
     prepares: AtomicBool,
-    /// In which the store was opened. A connection lasts no longer than the runtime in which it was made.
+    /// In which the store was opened.
     runtime: Handle,
     idle: Mutex<VecDeque<Open<D>>>,
     /// When a server refused writes, or a connection was made after that and before a write succeeded.
@@ -64,6 +62,26 @@ pub struct Pool<D: Driver> {
     renewals: Semaphore,
     /// Renewals that wait for a locked row, a few at once, delay neither.
     waiting: Semaphore,
+}
+
+/// What a message does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A server that refuses writes executes it too.
+    Reads,
+    Writes,
+    /// It begins a transaction and ends it.
+    Transaction,
+}
+
+impl Kind {
+    fn of(sql: &str) -> Self {
+        let writes = ["INSERT ", "UPDATE ", "DELETE ", "CREATE "];
+        match sql.starts_with("SELECT") && !writes.iter().any(|word| sql.contains(word)) {
+            true => Self::Reads,
+            false => Self::Writes,
+        }
+    }
 }
 
 struct Open<D: Driver> {
@@ -84,7 +102,7 @@ struct Open<D: Driver> {
 struct Pooled<'p, D: Driver> {
     pool: &'p Pool<D>,
     open: Open<D>,
-    _permit: SemaphorePermit<'p>,
+    _permit: Option<SemaphorePermit<'p>>,
 }
 
 impl<D: Driver> Pool<D> {
@@ -115,8 +133,10 @@ impl<D: Driver> Pool<D> {
 
     /// Sends a message of one or more statements.
     pub(crate) async fn ask(&self, operation: &'static str, text: &str) -> Result<Vec<Reply<D>>> {
-        self.send(operation, &self.steps, false, |_| driver::text(text))
-            .await
+        self.send(operation, &self.steps, Kind::of(text), |_| {
+            driver::text(text)
+        })
+        .await
     }
 
     /// Sends a message that opens the store or its session: no client limits the time until the reply.
@@ -150,13 +170,14 @@ impl<D: Driver> Pool<D> {
     ) -> Result<Vec<Reply<D>>> {
         if let Some(names) = &D::SYNTAX.names {
             let message = |known: &mut _| driver::text(&template.by_name(names, values, known));
-            let sent = self.send(operation, &self.steps, true, message);
+            let sent = self.send(operation, &self.steps, Kind::Transaction, message);
             if let Some(result) = self.prepared(sent).await {
                 return result;
             }
         }
         let text = template.text(values);
-        self.send(operation, &self.steps, true, |_| driver::text(&text))
+        let message = |_: &mut _| driver::text(&text);
+        self.send(operation, &self.steps, Kind::Transaction, message)
             .await
     }
 
@@ -167,8 +188,11 @@ impl<D: Driver> Pool<D> {
             (false, true) => &self.waiting,
             (false, false) => &self.renewals,
         };
-        // On SQLite a transaction.
-        self.send("renew", permits, D::ALONE, |_| driver::text(text))
+        let kind = match D::ALONE {
+            true => Kind::Transaction,
+            false => Kind::Writes,
+        };
+        self.send("renew", permits, kind, |_| driver::text(text))
             .await
     }
 
@@ -180,7 +204,8 @@ impl<D: Driver> Pool<D> {
         values: &Values<'_>,
     ) -> Result<Vec<Reply<D>>> {
         let message = |_: &mut _| prepared(template, values);
-        let sent = self.send(operation, &self.steps, false, message);
+        let kind = Kind::of(&template.prepared());
+        let sent = self.send(operation, &self.steps, kind, message);
         match self.prepared(sent).await {
             Some(result) => result,
             None => self.ask(operation, &template.text(values)).await,
@@ -206,7 +231,7 @@ impl<D: Driver> Pool<D> {
         &self,
         operation: &'static str,
         permits: &Semaphore,
-        transaction: bool,
+        kind: Kind,
         message: impl Fn(&mut Prepared) -> M,
     ) -> Result<Vec<Reply<D>>> {
         let mut conflicts = 0;
@@ -216,7 +241,7 @@ impl<D: Driver> Pool<D> {
             let message = message(&mut open.prepared);
             let error = match send(&mut open.connection, operation, message).await {
                 Ok(replies) => {
-                    if !READS.contains(&operation) {
+                    if kind != Kind::Reads {
                         *lock(&self.refused) = None;
                     }
                     pooled.put_back();
@@ -225,7 +250,7 @@ impl<D: Driver> Pool<D> {
                 Err(error) if is_about_server(&error) => at(&pooled.open.address, error),
                 Err(error) => error,
             };
-            pooled.failed(&error, transaction);
+            pooled.failed(&error, kind);
             if !D::ERRORS.is_conflict(&error) || conflicts == CONFLICTS {
                 return Err(error);
             }
@@ -242,9 +267,14 @@ impl<D: Driver> Pool<D> {
         self.source.read(D::address)
     }
 
-    /// For requests of callers that may run in another one.
-    pub(crate) const fn runtime(&self) -> &Handle {
-        &self.runtime
+    /// For requests of callers that may run in another runtime: a connection lasts no longer than that in which it was
+    /// made. The runtime in which the store was opened or, if that has ended, the one of the caller.
+    pub(crate) fn runtime(&self) -> Handle {
+        let probe = self.runtime.spawn(pending::<()>());
+        let has_ended = probe.is_finished();
+        probe.abort();
+        let now = Handle::try_current().ok().filter(|_| has_ended);
+        now.unwrap_or_else(|| self.runtime.clone())
     }
 
     pub(crate) fn idle(&self) -> usize {
@@ -287,11 +317,8 @@ impl<D: Driver> Pool<D> {
         operation: &'static str,
         permits: &'p Semaphore,
     ) -> Result<Pooled<'p, D>> {
-        let closed = |_| {
-            let text = "the store is closed";
-            D::ERRORS.rejected(operation, Problem::Connection, text)
-        };
-        let permit = permits.acquire().await.map_err(closed)?;
+        // Nobody closes them.
+        let permit = permits.acquire().await.ok();
         let open = match self.last_used() {
             Some(open) => open,
             None => Box::pin(self.open(operation)).await?,
@@ -331,7 +358,7 @@ impl<D: Driver> Pool<D> {
         let options = self.options();
         let error = match timeout(self.connect_timeout, D::connect(&options)).await {
             Ok(Ok(connection)) => return Ok(connection),
-            Ok(Err(error)) => D::ERRORS.of(operation, Phase::Connecting, &error),
+            Ok(Err(error)) => D::ERRORS.of(operation, true, &error),
             Err(_) => {
                 let text = format!("no connection within {:?}", self.connect_timeout);
                 let (problem, outcome) = (Problem::Connection, Outcome::Unavailable);
@@ -350,7 +377,7 @@ impl<D: Driver> Pooled<'_, D> {
     }
 
     /// Gives the connection back, or closes it, as the error demands.
-    fn failed(self, error: &BackendError, transaction: bool) {
+    fn failed(self, error: &BackendError, kind: Kind) {
         let (pool, fault) = (self.pool, fault_of(error));
         let replied = fault.is_some_and(|fault| fault.code().is_some());
         if fault.is_some_and(|fault| fault.problem() == Problem::ReadOnly) {
@@ -366,7 +393,7 @@ impl<D: Driver> Pooled<'_, D> {
         } else if replied
             && (error.outcome() != Outcome::Indeterminate || D::ERRORS.is_conflict(error))
         {
-            if !transaction {
+            if kind != Kind::Transaction {
                 self.put_back();
             }
         } else {
@@ -383,11 +410,13 @@ impl<D: Driver> fmt::Debug for Pool<D> {
     }
 }
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(feature = "sqlite")]
+#[cfg(test)]
 mod tests {
     use sqlx::sqlite::SqliteConnectOptions;
 
     use super::*;
+    use crate::table::Table;
 
     fn pool(file: &std::path::Path) -> Pool<sqlx::Sqlite> {
         let file = SqliteConnectOptions::new()
@@ -416,5 +445,31 @@ mod tests {
         assert_eq!(pool.idle(), 1);
         let error = pool.ask("open", look).await.unwrap_err();
         assert_eq!(fault_of(&error).unwrap().problem(), Problem::Schema);
+    }
+
+    /// A server that refuses writes executes the looks of waiters.
+    #[tokio::test]
+    async fn only_writes_prove_that_the_server_takes_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = pool(&dir.path().join("a.db"));
+        pool.ask("attempt", "CREATE TABLE own (n INTEGER)")
+            .await
+            .unwrap();
+        for (text, takes_writes) in [
+            ("SELECT n FROM own", false),
+            ("INSERT INTO own VALUES (1)", true),
+            ("UPDATE own SET n = 2", true),
+            ("SELECT 1; DELETE FROM own", true),
+        ] {
+            *lock(&pool.refused) = Some(Instant::now());
+            pool.ask("attempt", text).await.unwrap();
+            assert_eq!(pool.may_connect("attempt").is_ok(), takes_writes, "{text}");
+        }
+        let syntax = sqlx::Sqlite::SYNTAX;
+        let look = Template::read("SELECT n FROM own;", &Table::default(), syntax);
+        *lock(&pool.refused) = Some(Instant::now());
+        let looked = pool.step("attempt", &look, &Values::new()).await;
+        assert_eq!(looked.unwrap().len(), 1);
+        pool.may_connect("attempt").unwrap_err();
     }
 }

@@ -8,32 +8,31 @@ use lockkit_core::store::waiters::Waiters;
 use crate::places::Known;
 use crate::template::Template;
 
-/// The queries of the steps that are alike on all databases.
+/// The queries that every database has.
 #[derive(Debug)]
 pub struct Common {
+    /// Takes a free lock alone, if no ticket waits.
+    pub(crate) acquire: Template,
+    pub(crate) release: Template,
+    /// Returns a row if a ticket still holds, after a release that found nothing: then its row is locked.
+    pub(crate) is_mine: Template,
     pub(crate) renew: Template,
     pub(crate) list: Template,
     pub(crate) purge: Template,
     /// Ends a hold that was seen.
     pub(crate) break_lock: Template,
-    /// Returns a row if a ticket still holds, after a release that found nothing: then its row is locked.
-    pub(crate) is_mine: Template,
     /// Returns a row if a hold lasts, and blocks takeovers until its transaction ends.
     pub(crate) guard: Template,
     /// Ends a hold that lasts, in a transaction of the application. Its last statement says whether it did.
     pub(crate) release_in: Template,
     /// The same, which does nothing if the row is locked. Where it is worth it to prepare that.
     pub(crate) release_in_at_once: Option<Template>,
-    pub(crate) shares: Shares,
-    /// What the store can do.
-    pub(crate) rules: Capabilities,
-    /// The tickets of this store.
-    pub(crate) waiters: Arc<Waiters<Known>>,
-}
-
-/// The queries of holds beside others, which need the second table.
-#[derive(Debug)]
-pub(crate) struct Shares {
+    /// Takes a lock for as long as a transaction of the application lasts.
+    pub(crate) txlock: Template,
+    pub(crate) make_row: Template,
+    /// What is read of a table to compare it.
+    pub(crate) columns: Template,
+    /// Reads no row, and fails if the second table does not fit.
     pub(crate) probe: Template,
     /// Of a ticket that shares.
     pub(crate) share: Taking,
@@ -42,7 +41,7 @@ pub(crate) struct Shares {
     /// Of an exclusive ticket, where nothing tells it of its turn.
     pub(crate) turn: Taking,
     pub(crate) unshare: Template,
-    pub(crate) renew: Template,
+    pub(crate) renew_shared: Template,
     /// Renews holds of one name, and waits for its row, where that is better than to look again.
     pub(crate) renew_in_turn: Option<Template>,
     /// Shortens the lease of a holder whose session has ended, where that is not a part of `share`.
@@ -53,7 +52,11 @@ pub(crate) struct Shares {
     pub(crate) note: Template,
     pub(crate) adopt: Template,
     pub(crate) adopt_shared: Template,
-    pub(crate) purge: Template,
+    pub(crate) purge_shared: Template,
+    /// What the store can do.
+    pub(crate) rules: Capabilities,
+    /// The tickets of this store.
+    pub(crate) waiters: Arc<Waiters<Known>>,
 }
 
 /// How a ticket becomes a holder.
@@ -64,9 +67,22 @@ pub(crate) struct Taking {
     pub(crate) look: Template,
 }
 
-/// How a database writes the parts of those queries.
-#[derive(Debug)]
+/// How a database writes those queries: whole ones, and parts of the others.
+#[derive(Debug, Default)]
 pub(crate) struct Words {
+    pub(crate) acquire: &'static str,
+    pub(crate) release: &'static str,
+    pub(crate) is_mine: &'static str,
+    pub(crate) renew: &'static str,
+    pub(crate) purge: &'static str,
+    pub(crate) break_lock: &'static str,
+    pub(crate) guard: &'static str,
+    pub(crate) release_in: String,
+    pub(crate) release_in_at_once: Option<String>,
+    pub(crate) txlock: &'static str,
+    pub(crate) columns: &'static str,
+    /// Sets the isolation level of the next transaction.
+    pub(crate) level: &'static str,
     /// Begins a transaction.
     pub(crate) start: &'static str,
     pub(crate) commit: &'static str,
@@ -86,11 +102,11 @@ pub(crate) struct Words {
     pub(crate) greatest: &'static str,
     /// Puts the values of an insert into the row that is there.
     pub(crate) upsert: &'static str,
-    pub(crate) renew: &'static str,
+    pub(crate) renew_shared: &'static str,
     /// What makes the renewal wait for a locked row, if anything does.
     pub(crate) renew_in_turn: Option<&'static str>,
     /// Deletes holds of names that were not used for long.
-    pub(crate) purge: &'static str,
+    pub(crate) purge_shared: &'static str,
     /// Says in the row of the name, if it does not yet, that a ticket waits.
     pub(crate) announce: &'static str,
     /// Shortens the lease of a holder whose session has ended, where waiting for it is not enough.
@@ -106,6 +122,16 @@ pub(crate) struct Words {
     /// Gives what a hold beside others leaves to those that wait.
     pub(crate) hand_on: &'static str,
 }
+
+/// [`Words::is_mine`] where rows are locked.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) const IS_MINE: &str = include_str!("sql/is_mine.sql");
+
+/// [`Words::void`] and [`Words::upsert`] of PostgreSQL and SQLite.
+pub(crate) const VOID: &str =
+    "NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder = '~')";
+pub(crate) const UPSERT: &str = "ON CONFLICT (name, holder) DO UPDATE
+        SET token = excluded.token, expires_at = excluded.expires_at, room = excluded.room";
 
 /// The token of a ticket that was withdrawn: it is behind all places.
 const WITHDRAWN: &str = "-9223372036854775807";
@@ -224,6 +250,9 @@ const ADOPT_SHARED: &Parts = &[
     ("{fits}", "l.holder = {from}"),
 ];
 
+const TAKE_SHARE: &str = include_str!("sql/share.sql");
+const SHARE_SEEN: &str = include_str!("sql/share_seen.sql");
+
 const PROBE: &str = "SELECT l.label, h.name, h.holder, h.token, h.expires_at, h.room, h.label, h.note, h.session \
      FROM {table} AS l, {holds} AS h WHERE 1 = 0;";
 
@@ -232,6 +261,7 @@ impl Words {
     fn write(&self, text: &str) -> String {
         let words = [
             ("{start}", self.start),
+            ("{level}", self.level),
             ("{commit}", self.commit),
             ("{committed}", self.committed),
             ("{void}", self.void),
@@ -246,124 +276,119 @@ impl Words {
     }
 }
 
-/// How a database defines the tables.
-#[derive(Debug)]
-pub(crate) struct Types {
-    /// The rights that an application needs, as comments.
-    pub(crate) rights: &'static str,
-    pub(crate) bytes: &'static str,
-    pub(crate) holder: &'static str,
-    pub(crate) number: &'static str,
-    /// What the table of the locks has after its columns, for transactions that depend on a hold.
-    pub(crate) key: &'static str,
-    pub(crate) options: &'static str,
-    /// What an opened table must have beside its columns, as the database shows it.
-    pub(crate) parts: &'static [(&'static str, &'static str)],
+/// Writes the words of a database into the queries.
+struct Writer<'w, R> {
+    words: &'w Words,
+    /// Writes the table into a query.
+    read: R,
 }
 
-/// The rights where there are users. Each statement names one table, as all servers understand it.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) const RIGHTS: &str = "-- The rights of an application, with its user in place of app:
--- GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO app;
--- GRANT SELECT, INSERT, UPDATE, DELETE ON {holds} TO app;
---
-";
-
-impl Types {
-    /// The statements that create the tables, for [`definition`](crate::template::definition).
-    pub(crate) fn ddl(&self) -> String {
-        let words = [
-            ("{rights}\n", self.rights),
-            ("{bytes}", self.bytes),
-            ("{holder}", self.holder),
-            ("{number}", self.number),
-            ("{key}", self.key),
-            ("{options}", self.options),
-        ];
-        replace(include_str!("sql/table.sql"), &words)
+impl<R: Fn(&str) -> Template> Writer<'_, R> {
+    fn query(&self, text: &str) -> Template {
+        (self.read)(&self.words.write(text))
     }
 
-    /// What the table of the locks must have.
-    pub(crate) fn expected(&self) -> Vec<(&'static str, &'static str)> {
-        let columns = [
-            ("name", self.bytes),
-            ("holder", self.holder),
-            ("token", self.number),
-            ("expires_at", self.number),
-            ("waiting_until", self.number),
-            ("session", self.number),
-            ("label", self.bytes),
-        ];
-        [&columns, self.parts].concat()
+    /// A transaction.
+    fn step(&self, files: &[&str], parts: &Parts) -> Template {
+        let text = [&["{start}"], files, &["{commit}"]].concat().join("\n");
+        self.query(&replace(&text.replace("{mine}", self.words.mine), parts))
     }
-}
 
-impl Shares {
-    /// `read` writes the table into a query.
-    pub(crate) fn new(words: &Words, read: impl Fn(&str) -> Template) -> Self {
-        let read = |text: &str| read(&words.write(text));
-        let step = |files: &[&str], parts: &Parts| {
-            let text = [&["{start}"], files, &["{commit}"]].concat().join("\n");
-            read(&replace(&text.replace("{mine}", words.mine), parts))
-        };
-        let (share, turn) = (include_str!("sql/share.sql"), include_str!("sql/turn.sql"));
-        let mark = words.lock.replace("FOR UPDATE", words.mark);
-        let seen = include_str!("sql/share_seen.sql");
-        let turn_seen = include_str!("sql/turn_seen.sql");
-        let look = |seen: &str, parts| {
-            let seen = seen.replace("{mine}", "NULL").replace("{told}", "NULL");
-            read(&replace(&seen, parts))
-        };
+    /// What a step would see.
+    fn look(&self, seen: &str, parts: &Parts) -> Template {
+        let seen = seen.replace("{mine}", "NULL").replace("{told}", "NULL");
+        self.query(&replace(&seen, parts))
+    }
+
+    fn share(&self) -> Taking {
+        let Words { make_row, lock, .. } = self.words;
         // Waits for the steps of others that hold: no transaction of an application locks their row.
-        let wait = words.lock.replace("{skip}", "");
-        let wait = wait.replace(
+        let wait = lock.replace("{skip}", "").replace(
             "({which})",
             "l.holder = '~' AND l.expires_at > {now} AND ({which})",
         );
-        let adopt_shared = include_str!("sql/adopt_shared.sql");
-        let let_in = words.hand_on.replace("{front}", "{front_on_disk}");
+        Taking {
+            step: self.step(&[make_row, &wait, lock, TAKE_SHARE, SHARE_SEEN], SHARE),
+            look: self.look(SHARE_SEEN, SHARE),
+        }
+    }
+
+    fn turn(&self) -> Taking {
+        let Words { make_row, lock, .. } = self.words;
+        let (turn, seen) = (
+            include_str!("sql/turn.sql"),
+            include_str!("sql/turn_seen.sql"),
+        );
+        Taking {
+            step: self.step(&[make_row, lock, turn, "{committed}", seen], TURN),
+            look: self.look(seen, TURN),
+        }
+    }
+
+    fn adopt_shared(&self) -> Template {
+        let Words { lock, hand_on, .. } = self.words;
+        let adopt = include_str!("sql/adopt_shared.sql");
+        let let_in = hand_on.replace("{front}", "{front_on_disk}");
+        self.step(
+            &[lock, adopt, TAKE_SHARE, &let_in, SHARE_SEEN],
+            ADOPT_SHARED,
+        )
+    }
+}
+
+impl Common {
+    /// `rules`: what the store can do; `read` writes the table into a query.
+    pub(crate) fn new(words: &Words, rules: Capabilities, read: impl Fn(&str) -> Template) -> Self {
+        let writer = Writer { words, read };
+        let query = |text: &str| writer.query(text);
+        let Words { lock, make_row, .. } = words;
+        let mark = lock.replace("FOR UPDATE", words.mark);
+        let place = include_str!("sql/place.sql");
+        let unshare = include_str!("sql/unshare.sql");
+        let withdraw = include_str!("sql/withdraw.sql");
         Self {
-            probe: read(PROBE),
+            acquire: query(words.acquire),
+            release: query(words.release),
+            is_mine: query(words.is_mine),
+            renew: query(words.renew),
+            list: query(include_str!("sql/list.sql")),
+            purge: query(words.purge),
+            break_lock: query(words.break_lock),
+            guard: query(words.guard),
+            release_in: query(&words.release_in),
+            release_in_at_once: words.release_in_at_once.as_deref().map(query),
+            txlock: query(words.txlock),
+            make_row: query(&[words.level, make_row].join("\n")),
+            columns: query(words.columns),
+            probe: query(PROBE),
+            share: writer.share(),
             places_at_once: !words.placed.is_empty(),
-            share: Taking {
-                step: step(&[words.make_row, &wait, words.lock, share, seen], SHARE),
-                look: look(seen, SHARE),
-            },
-            turn: Taking {
-                step: step(
-                    &[words.make_row, words.lock, turn, "{committed}", turn_seen],
-                    TURN,
-                ),
-                look: look(turn_seen, TURN),
-            },
-            unshare: step(
-                &[words.lock, include_str!("sql/unshare.sql"), words.hand_on],
-                UNSHARE,
-            ),
-            renew: read(&replace(words.renew, &[SKIP])),
+            turn: writer.turn(),
+            unshare: writer.step(&[lock, unshare, words.hand_on], UNSHARE),
+            renew_shared: query(&replace(words.renew_shared, &[SKIP])),
             renew_in_turn: words.renew_in_turn.map(|limit| {
-                let wait = words.renew.replace("{skip}", "");
-                read(&[limit, &wait].concat())
+                let wait = words.renew_shared.replace("{skip}", "");
+                query(&[limit, &wait].concat())
             }),
-            end_with_session: words.end_with_session.map(&read),
-            place: step(&[words.announce, include_str!("sql/place.sql")], PLACES),
-            withdraw: step(
-                &[words.make_row, &mark, include_str!("sql/withdraw.sql")],
-                ANY,
-            ),
-            sweep: read(include_str!("sql/sweep.sql")),
-            note: read(include_str!("sql/note.sql")),
-            adopt: step(&[words.lock, include_str!("sql/adopt.sql")], ADOPT),
-            adopt_shared: step(
-                &[words.lock, adopt_shared, share, &let_in, seen],
-                ADOPT_SHARED,
-            ),
-            purge: read(words.purge),
+            end_with_session: words.end_with_session.map(query),
+            place: writer.step(&[words.announce, place], PLACES),
+            withdraw: writer.step(&[make_row, &mark, withdraw], ANY),
+            sweep: query(include_str!("sql/sweep.sql")),
+            note: query(include_str!("sql/note.sql")),
+            adopt: writer.step(&[lock, include_str!("sql/adopt.sql")], ADOPT),
+            adopt_shared: writer.adopt_shared(),
+            purge_shared: query(words.purge_shared),
+            rules,
+            waiters: Arc::default(),
         }
     }
 }
 
-fn replace(text: &str, words: &[(&str, &str)]) -> String {
-    let replace = |text: String, (word, by): &(&str, &str)| text.replace(word, by);
-    words.iter().fold(text.to_owned(), replace)
+/// Writes texts in place of words, one word after the other.
+pub(crate) fn replace(text: &str, words: &[(&str, impl AsRef<str>)]) -> String {
+    let mut text = text.to_owned();
+    for (word, by) in words {
+        text = text.replace(word, by.as_ref());
+    }
+    text
 }

@@ -83,7 +83,7 @@ impl UncommittedRelease {
     /// No round trip. If an attempt to acquire this lock had no reply, the client makes sure in the background
     /// that it has no effect any more.
     pub fn committed(self) {
-        if turns::withdrawal(&self.waiters, self.holder).is_empty() {
+        if turns::left(&self.waiters, self.holder) == (false, false) {
             self.release.done();
         }
     }

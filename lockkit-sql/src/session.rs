@@ -158,8 +158,8 @@ impl Session {
         }
     }
 
-    /// Makes an attempt, whose hold ends with the session if holds do: then it gets the key of the session,
-    /// else 0. `address`: that of the server, for messages.
+    /// Makes an attempt, whose hold ends with the session: it gets the key of the session. `address`: that of the
+    /// server, for messages.
     pub(crate) async fn attempt<F>(
         &self,
         ticket: &Ticket,
@@ -169,13 +169,9 @@ impl Session {
     where
         F: Future<Output = Result<Attempt>>,
     {
-        let key = if self.pins {
-            self.key(&address).await?
-        } else {
-            0
-        };
+        let key = self.key(&address).await?;
         let mut result = acquire(key).await;
-        if key != 0 && matches!(result, Ok(Attempt::Granted(_))) {
+        if matches!(result, Ok(Attempt::Granted(_))) {
             // The order matters: if the session ends now, either its end finds the hold or this finds the
             // end.
             self.waiters

@@ -13,7 +13,7 @@ use crate::dialect::Steps;
 use crate::driver::{Columns, Driver as _, rows};
 use crate::error::{Result, after};
 use crate::places::{self, Seen};
-use crate::queries::{Common, Taking};
+use crate::queries::Taking;
 use crate::turns::{self, locked};
 use crate::values::{Values, token};
 
@@ -28,16 +28,12 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket, session: i64) 
     let values = Values::of(ticket)
         .number("window", turns::window(store, ticket))
         .number("session", session);
-    let Common {
-        rules,
-        waiters,
-        shares,
-        ..
-    } = store.common();
+    let common = store.common();
+    let (rules, waiters) = (&common.rules, &common.waiters);
     let alone = ticket.mode.is_exclusive();
     let has_waited = places::has_waited(waiters, ticket);
-    let take = if alone { &shares.turn } else { &shares.share };
-    let places = ticket.enqueue && shares.places_at_once;
+    let take = if alone { &common.turn } else { &common.share };
+    let places = ticket.enqueue && common.places_at_once;
     if places {
         places::may_have_place(waiters, ticket);
     }
@@ -113,7 +109,7 @@ async fn look<S: Steps>(store: &S, take: &Taking, values: &Values<'_>) -> Result
 
 /// Shortens the lease of a holder whose session has `ended`.
 async fn end_with_session<S: Steps>(store: &S, values: &Values<'_>, ended: bool) -> Result<()> {
-    let shorten = store.common().shares.end_with_session.as_ref();
+    let shorten = store.common().end_with_session.as_ref();
     if let Some(shorten) = shorten.filter(|_| ended) {
         store.pool().ask("attempt", &shorten.text(values)).await?;
     }
@@ -122,10 +118,9 @@ async fn end_with_session<S: Steps>(store: &S, values: &Values<'_>, ended: bool)
 
 /// Makes the hold of `from` that of a ticket.
 pub(crate) async fn adopt<S: Steps>(store: &S, from: HolderId, ticket: &Ticket) -> Result<Attempt> {
-    let shares = &store.common().shares;
     let adopt = match ticket.mode.is_exclusive() {
-        true => &shares.adopt,
-        false => &shares.adopt_shared,
+        true => &store.common().adopt,
+        false => &store.common().adopt_shared,
     };
     let values = Values::of(ticket).number("window", 0).holder("from", from);
     match locked(store, "adopt", adopt, &values, 1, Shared::read).await? {
@@ -161,7 +156,7 @@ fn seen(row: &impl Columns) -> Seen {
 }
 
 pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Release> {
-    let (unshare, values) = (&store.common().shares.unshare, Values::of(ticket));
+    let (unshare, values) = (&store.common().unshare, Values::of(ticket));
     let held = locked(store, "release", unshare, &values, 1, |row| row.truth(0)).await?;
     match held {
         Some(true) => Ok(Release::Released),
@@ -172,7 +167,7 @@ pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Rele
 
 pub(crate) async fn note<S: Steps>(store: &S, ticket: &Ticket, note: &str) -> Result<bool> {
     let values = Values::of(ticket).bytes("note", note.as_bytes());
-    let note = &store.common().shares.note;
+    let note = &store.common().note;
     let replies = store.pool().transact("note", note, &values).await?;
     Ok(rows(&replies).any(|row| row.truth(0)))
 }

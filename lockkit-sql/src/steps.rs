@@ -8,16 +8,18 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lockkit_core::contract::{Holder, LockState, Mode, Release, Renewal, Ticket};
 use lockkit_core::{BackendError, HolderId, LockName, Outcome};
+use sqlx::Database;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::config::{Options, Schema};
 use crate::dialect::Steps;
-use crate::driver::{Columns, Driver, Reply, changed, rows};
+use crate::driver::{self, Columns, Driver, Reply, changed, rows, send};
 use crate::error::{Errors, Problem, Result, after};
 use crate::pool::Pool;
-use crate::table::{Which, misfit};
+use crate::queries::Common;
+use crate::table::Which;
 use crate::template::Template;
 use crate::values::{Values, micros, token};
 
@@ -27,30 +29,29 @@ const SHARED: &str = "~";
 /// Creates the table if it is missing and may be created, and compares its columns.
 pub(crate) async fn check_table<D: Driver>(
     pool: &Pool<D>,
-    columns: &Template,
-    probe: &Template,
-    create: &str,
-    expected: &[(&str, &str)],
+    common: &Common,
     options: &Options,
 ) -> Result<()> {
+    let (table, columns) = (&options.table, &common.columns);
     let mut found = columns_of(pool, columns).await?;
     if found.is_empty() && options.schema == Schema::Create {
-        pool.ask_to_open(create).await?;
+        let create = [D::TYPES.before, &driver::ddl::<D>(table)].concat();
+        pool.ask_to_open(&create).await?;
         found = columns_of(pool, columns).await?;
     }
     for pause in pauses() {
-        if misfit(&options.table, expected, &found).is_none() {
+        if D::TYPES.misfit(table, &found).is_none() {
             break;
         }
         // MySQL reads the parts one after the other, while another client may be creating the table.
         sleep(pause).await;
         found = columns_of(pool, columns).await?;
     }
-    if let Some(text) = misfit(&options.table, expected, &found) {
+    if let Some(text) = D::TYPES.misfit(table, &found) {
         return Err(D::ERRORS.rejected("open", Problem::Schema, text));
     }
     // The second table is there if the first is: it is created before that.
-    pool.ask_to_open(&probe.text(&Values::new())).await?;
+    pool.ask_to_open(&common.probe.text(&Values::new())).await?;
     Ok(())
 }
 
@@ -72,77 +73,62 @@ struct Row {
     name: Vec<u8>,
     /// Of the row of the name; `None` if tickets only wait.
     holder: Option<String>,
-    id: String,
-    room: Option<i64>,
-    token: i64,
-    /// The rest of the lease in microseconds; not positive when it has ended.
-    left: i64,
-    now: i64,
-    label: Option<Vec<u8>>,
-    note: Option<Vec<u8>>,
+    /// The hold, as operators see it.
+    of: Holder,
     /// How many wait for the name.
-    waiters: i64,
+    waiters: Option<u32>,
 }
 
-/// In `list.sql`, from a column of a hold's own row back to the same column of the row of its name.
-const FROM_OWN_TO_NAME: usize = 5;
+/// In `list.sql`, from a column of the row of a name to the same column of a hold's own row.
+const FROM_NAME_TO_OWN: usize = 5;
 
 impl Row {
     fn read(row: &impl Columns) -> Option<Self> {
         let holder = row.text(1);
-        let shared = row.text(6).filter(|_| holder.as_deref() == Some(SHARED));
         // A hold that shares has a row of its own, whose columns follow.
-        let own = |column| match shared {
-            Some(_) => column,
-            None => column - FROM_OWN_TO_NAME,
+        let shared = row.text(6).filter(|_| holder.as_deref() == Some(SHARED));
+        let (shift, room) = match shared {
+            Some(_) => (FROM_NAME_TO_OWN, row.number(9)),
+            None => (0, None),
         };
-        Some(Self {
-            name: row.bytes(0)?,
-            token: row.number(own(7))?,
-            left: row.number(own(8))?,
-            now: row.number(4)?,
-            room: row.number(9).filter(|_| shared.is_some()),
-            label: row.bytes(own(10)),
-            note: row.bytes(11),
-            id: shared.or_else(|| holder.clone()).unwrap_or_default(),
-            waiters: row.number(12)?,
-            holder,
-        })
-    }
-
-    fn describe(&self) -> Holder {
+        let id = shared.or_else(|| holder.clone()).unwrap_or_default();
         // Parentheses show that another program has set the holder.
-        let (id, mode) = match self.id.parse::<HolderId>() {
-            Ok(_) => (self.id.clone(), self.mode()),
-            Err(_) => (format!("({})", self.id), None),
+        let (id, mode) = match id.parse::<HolderId>() {
+            Ok(_) => (id, mode(room)),
+            Err(_) => (format!("({id})"), None),
         };
         let micros = |micros| u64::try_from(micros).ok().map(Duration::from_micros);
-        let text = |bytes: &Option<Vec<u8>>| {
-            let bytes = bytes.as_deref()?;
-            Some(String::from_utf8_lossy(bytes).into_owned())
-        };
-        Holder {
-            id,
-            label: text(&self.label).filter(|label| !label.is_empty()),
-            mode,
-            token: token(self.token),
-            // The token is the time of the grant, or after it where grants follow each other at once.
-            held_for: micros((self.now - self.token).max(0)),
-            remaining: micros(self.left),
-            note: text(&self.note),
-        }
-    }
-
-    fn mode(&self) -> Option<Mode> {
-        let Some(room) = self.room else {
-            return Some(Mode::Exclusive);
-        };
-        let of = NonZeroU32::new(u32::try_from(room).ok()?)?;
-        Some(match of {
-            NonZeroU32::MAX => Mode::Read,
-            of => Mode::Permit { of },
+        let text = |column| Some(String::from_utf8_lossy(&row.bytes(column)?).into_owned());
+        let number = row.number(2 + shift)?;
+        Some(Self {
+            name: row.bytes(0)?,
+            holder,
+            of: Holder {
+                id,
+                label: text(5 + shift).filter(|label| !label.is_empty()),
+                mode,
+                token: token(number),
+                // The token is the time of the grant, or after it where grants follow each other at once.
+                held_for: micros((row.number(4)? - number).max(0)),
+                // Not positive when the lease has ended.
+                remaining: micros(row.number(3 + shift)?),
+                note: text(11),
+            },
+            waiters: u32::try_from(row.number(12)?).ok(),
         })
     }
+}
+
+/// The mode of a hold. `room`: how many may hold together, if it shares.
+fn mode(room: Option<i64>) -> Option<Mode> {
+    let Some(room) = room else {
+        return Some(Mode::Exclusive);
+    };
+    let of = NonZeroU32::new(u32::try_from(room).ok()?)?;
+    Some(match of {
+        NonZeroU32::MAX => Mode::Read,
+        of => Mode::Permit { of },
+    })
 }
 
 /// The states of locks as operators see them, without names of other programs that are not valid.
@@ -151,11 +137,11 @@ fn states(rows: &[Row]) -> Vec<LockState> {
     let states = rows.chunk_by(same).filter_map(|rows| {
         let first = rows.first()?;
         let state = LockState {
-            waiters: u32::try_from(first.waiters).ok(),
+            waiters: first.waiters,
             ..LockState::new(name_of(&first.name)?)
         };
         let holders = rows.iter().filter(|row| row.holder.is_some());
-        let holders = holders.map(Row::describe);
+        let holders = holders.map(|row| row.of.clone());
         Some(holders.fold(state, LockState::with_holder))
     });
     states.collect()
@@ -200,15 +186,11 @@ pub(crate) fn run_on<T: Send + 'static>(
 /// Inserts the row of a name, for a transaction of the application that locks it. On a connection of the
 /// store: others would wait for the end of a transaction that has inserted the row. And in the runtime of
 /// the store: that of the application may end before the connection.
-pub(crate) async fn make_row<S: Steps>(
-    store: &Arc<S>,
-    make_row: &Template,
-    name: &LockName,
-) -> Result<()> {
-    let text = make_row.text(&Values::new().name(name));
+async fn make_row<S: Steps>(store: &Arc<S>, name: &LockName) -> Result<()> {
+    let text = store.common().make_row.text(&Values::new().name(name));
     let this = Arc::clone(store);
     let make = async move { this.pool().ask("lock", &text).await.map(drop) };
-    run_on(store.pool().runtime(), S::Driver::ERRORS, "lock", make).await
+    run_on(&store.pool().runtime(), S::Driver::ERRORS, "lock", make).await
 }
 
 /// Lists locks that are held.
@@ -254,18 +236,13 @@ pub(crate) async fn break_lock<S: Steps>(store: &S, name: &LockName) -> Result<O
     }
 }
 
-/// Ends an exclusive hold. `in_time` reads whether its lease had not ended; `None` if no row was changed.
-pub(crate) async fn release<S: Steps>(
-    store: &S,
-    release: &Template,
-    ticket: &Ticket,
-    in_time: impl Fn(&[Reply<S::Driver>]) -> Option<bool> + Send,
-) -> Result<Release> {
-    let values = Values::of(ticket);
-    let is_mine = store.common().is_mine.text(&values);
+/// Ends an exclusive hold.
+pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Release> {
+    let (common, values) = (store.common(), Values::of(ticket));
+    let is_mine = common.is_mine.text(&values);
     for _ in 0..3 {
-        let replies = store.pool().step("release", release, &values).await?;
-        match in_time(&replies) {
+        let replies = store.pool().step("release", &common.release, &values);
+        match S::in_time(&replies.await?) {
             Some(true) => return Ok(Release::Released),
             Some(false) => return Ok(Release::NotHeld),
             None => {}
@@ -278,12 +255,32 @@ pub(crate) async fn release<S: Steps>(
     Err(S::Driver::ERRORS.skipped("release"))
 }
 
+/// In a transaction of the application: locks the row of a free lock until the transaction ends. Returns `false` if the
+/// lock is held.
+pub(crate) async fn lock_row<S: Steps>(
+    store: &Arc<S>,
+    name: &LockName,
+    transaction: &mut <S::Driver as Database>::Connection,
+) -> Result<bool> {
+    let lock = store.common().txlock.text(&Values::new().name(name));
+    for turn in 0..2 {
+        if turn > 0 || S::ROW_FIRST {
+            make_row(store, name).await?;
+        }
+        let replies = send::<S::Driver>(transaction, "lock", driver::text(&lock)).await?;
+        if let Some(taken) = S::taken(&replies)? {
+            return Ok(taken);
+        }
+    }
+    Ok(false)
+}
+
 /// Deletes rows that were not used for long. Returns their number.
 pub(crate) async fn purge<S: Steps>(store: &S, unused_for: Duration) -> Result<u64> {
     let values = Values::new().number("unused", micros(unused_for));
     let delete = store.common().purge.text(&values);
     let replies = store.pool().ask("purge", &delete).await?;
-    let delete = &store.common().shares.purge;
+    let delete = &store.common().purge_shared;
     let deleted = store.pool().transact("purge", delete, &values).await;
     deleted.map_err(after(true))?;
     Ok(replies.iter().map(|reply| reply.changed).sum())
@@ -322,7 +319,7 @@ async fn renewed<S: Steps>(store: &S, tickets: &[&Ticket]) -> Result<HashMap<Str
     let exclusive = tickets.iter().all(|ticket| ticket.mode.is_exclusive());
     let renew = match exclusive {
         true => &store.common().renew,
-        false => &store.common().shares.renew,
+        false => &store.common().renew_shared,
     };
     let text = renew.text(&values);
     let mut pauses = pauses();
@@ -331,7 +328,7 @@ async fn renewed<S: Steps>(store: &S, tickets: &[&Ticket]) -> Result<HashMap<Str
         if exclusive || renewed.values().all(|renewed| *renewed) {
             return Ok(renewed);
         }
-        if let Some(wait) = &store.common().shares.renew_in_turn {
+        if let Some(wait) = &store.common().renew_in_turn {
             renew_in_turn(store, wait, tickets, &mut renewed).await;
             return Ok(renewed);
         }

@@ -1,4 +1,4 @@
-//! The name of the table, and the check of the columns that a database has.
+//! The name of the table, its definition, and the check of the columns that a database has.
 
 use std::fmt;
 use std::str::FromStr;
@@ -76,6 +76,13 @@ impl Table {
             None => name,
         }
     }
+
+    /// Writes the names of both tables into a text.
+    pub(crate) fn write(&self, text: &str, quote: char) -> String {
+        text.replace("{table}", &self.quoted(quote))
+            .replace("{holds}", &self.holds().quoted(quote))
+            .replace("{bare}", self.name())
+    }
 }
 
 impl Default for Table {
@@ -130,47 +137,78 @@ pub(crate) enum Which<'a> {
     Prefix(&'a str),
 }
 
-/// Compares columns and their types. Returns what is wrong.
-pub(crate) fn misfit(
-    table: &Table,
-    expected: &[(&str, &str)],
-    found: &[(String, String)],
-) -> Option<String> {
-    let is_missing = |(name, kind): &&(&str, &str)| {
-        let mut found = found.iter();
-        !found.any(|column| column.0 == *name && column.1.eq_ignore_ascii_case(kind))
-    };
-    let missing: Vec<String> = expected
-        .iter()
-        .filter(is_missing)
-        .map(|(name, kind)| format!("`{name} {kind}`"))
-        .collect();
-    (!missing.is_empty()).then(|| {
-        let missing = missing.join(", ");
-        format!(
-            "the table `{table}` is not one of lockkit, or of another version: it has no {missing}; \
-             `lockkit schema URL` prints the right one, and `table=` names another"
-        )
-    })
+/// How a database defines the tables.
+#[derive(Debug)]
+pub struct Types {
+    /// What precedes the definition when a client sends it.
+    pub(crate) before: &'static str,
+    /// The rights that an application needs, as comments.
+    pub(crate) rights: &'static str,
+    pub(crate) bytes: &'static str,
+    pub(crate) holder: &'static str,
+    pub(crate) number: &'static str,
+    /// What the table of the locks has after its columns, for transactions that depend on a hold.
+    pub(crate) key: &'static str,
+    pub(crate) options: &'static str,
+    /// What an opened table must have beside its columns, as the database shows it.
+    pub(crate) parts: &'static [(&'static str, &'static str)],
+}
+
+/// The rights where there are users. Each statement names one table, as all servers understand it.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) const RIGHTS: &str = "-- The rights of an application, with its user in place of app:
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO app;
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON {holds} TO app;
+--
+";
+
+impl Types {
+    /// The statements that create the tables.
+    pub(crate) fn ddl(&self, table: &Table, quote: char) -> String {
+        let text = include_str!("sql/table.sql")
+            .replace("{rights}\n", self.rights)
+            .replace("{bytes}", self.bytes)
+            .replace("{holder}", self.holder)
+            .replace("{number}", self.number)
+            .replace("{key}", self.key)
+            .replace("{options}", self.options);
+        table.write(&text, quote)
+    }
+
+    /// Compares what the table of the locks must have with what was found. Returns what is wrong.
+    pub(crate) fn misfit(&self, table: &Table, found: &[(String, String)]) -> Option<String> {
+        let columns = [
+            ("name", self.bytes),
+            ("holder", self.holder),
+            ("token", self.number),
+            ("expires_at", self.number),
+            ("waiting_until", self.number),
+            ("session", self.number),
+            ("label", self.bytes),
+        ];
+        let is_missing = |(name, kind): &&(&str, &str)| {
+            let mut found = found.iter();
+            !found.any(|column| column.0 == *name && column.1.eq_ignore_ascii_case(kind))
+        };
+        let missing: Vec<String> = columns
+            .iter()
+            .chain(self.parts)
+            .filter(is_missing)
+            .map(|(name, kind)| format!("`{name} {kind}`"))
+            .collect();
+        (!missing.is_empty()).then(|| {
+            let missing = missing.join(", ");
+            format!(
+                "the table `{table}` is not one of lockkit, or of another version: it has no {missing}; \
+                 `lockkit schema URL` prints the right one, and `table=` names another"
+            )
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn misfit_names_missing_columns() {
-        let table = Table::default();
-        let found = |columns: &[(&str, &str)]| -> Vec<(String, String)> {
-            let owned = |(name, kind): &(&str, &str)| ((*name).to_owned(), (*kind).to_owned());
-            columns.iter().map(owned).collect()
-        };
-        let expected = [("name", "BLOB"), ("token", "INTEGER")];
-        let more = [("token", "integer"), ("note", "TEXT"), ("name", "BLOB")];
-        assert_eq!(misfit(&table, &expected, &found(&more)), None);
-        let text = misfit(&table, &expected, &found(&[("name", "TEXT")])).unwrap();
-        assert!(text.contains("`name BLOB`, `token INTEGER`"), "{text}");
-    }
 
     #[test]
     fn splits_plain_names() {

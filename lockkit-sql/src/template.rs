@@ -24,7 +24,8 @@ pub(crate) struct Template {
 
 #[derive(Debug)]
 struct Statement {
-    pieces: Vec<Piece>,
+    /// Its text up to each parameter, the parameter, and so on in turn.
+    pieces: Vec<String>,
     prepared: Arc<str>,
     /// Its name, made of its text: sessions that a pooler mixes up agree on what it means.
     hash: u64,
@@ -35,19 +36,6 @@ struct Statement {
 /// The statements that a connection has prepared by name.
 pub(crate) type Prepared = HashSet<u64>;
 
-#[derive(Debug)]
-enum Piece {
-    Text(String),
-    Parameter(String),
-}
-
-/// Writes the table into the file of its definition.
-pub(crate) fn definition(file: &str, table: &Table, syntax: &Syntax) -> String {
-    file.replace("{table}", &table.quoted(syntax.quote))
-        .replace("{holds}", &table.holds().quoted(syntax.quote))
-        .replace("{bare}", table.name())
-}
-
 impl Template {
     /// Reads a file of `sql/` without its comments, and writes the table and the clock into it.
     pub(crate) fn read(file: &str, table: &Table, syntax: &'static Syntax) -> Self {
@@ -56,7 +44,7 @@ impl Template {
             None => line.trim_end(),
         });
         let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
-        let text = definition(&lines.join("\n"), table, syntax);
+        let text = table.write(&lines.join("\n"), syntax.quote);
         let template = Self::new(&text.replace("{now}", syntax.clock), syntax);
         #[cfg(test)]
         tests::expect_complete(&template);
@@ -74,11 +62,11 @@ impl Template {
     /// The text with the values written in.
     pub(crate) fn text(&self, values: &Values<'_>) -> String {
         let mut text = String::with_capacity(1024);
-        for piece in self.statements.iter().flat_map(|it| &it.pieces) {
-            match piece {
-                Piece::Text(piece) => text.push_str(piece),
-                Piece::Parameter(parameter) => {
-                    values.push(&mut text, parameter, self.syntax);
+        for statement in &self.statements {
+            for (index, piece) in statement.pieces.iter().enumerate() {
+                match index % 2 {
+                    0 => text.push_str(piece),
+                    _ => values.push(&mut text, piece, self.syntax),
                 }
             }
         }
@@ -131,27 +119,26 @@ impl Template {
 
 impl Statement {
     fn new(text: &str, syntax: &Syntax) -> Self {
-        let (mut pieces, mut parameters) = (Vec::new(), Vec::new());
-        let (mut prepared, mut rest) = (String::new(), text);
-        while let Some((before, after)) = rest.split_once('{') {
-            let (parameter, after) = after.split_once('}').unwrap_or((after, ""));
-            pieces.push(Piece::Text(before.to_owned()));
-            pieces.push(Piece::Parameter(parameter.to_owned()));
-            prepared.push_str(before);
-            rest = after;
-            let known = parameters.iter().position(|other| other == parameter);
+        let pieces: Vec<String> = text.split(['{', '}']).map(str::to_owned).collect();
+        let mut parameters = Vec::new();
+        let mut prepared = String::new();
+        for (index, piece) in pieces.iter().enumerate() {
+            if index % 2 == 0 {
+                prepared.push_str(piece);
+                continue;
+            }
+            let known = parameters.iter().position(|other| other == piece);
             let known = known.filter(|_| syntax.numbered.is_some());
             let number = known.unwrap_or(parameters.len()) + 1;
             if known.is_none() {
-                parameters.push(parameter.to_owned());
+                parameters.push(piece.clone());
             }
             let _ = match syntax.numbered {
                 Some(sign) => write!(prepared, "{sign}{number}"),
                 None => write!(prepared, "?"),
             };
         }
-        pieces.push(Piece::Text(rest.to_owned()));
-        prepared.push_str(rest.trim_end_matches([';', '\n']));
+        let prepared = prepared.trim_end_matches([';', '\n']);
         let mut hasher = DefaultHasher::new();
         prepared.hash(&mut hasher);
         Self {
@@ -238,29 +225,5 @@ pub(crate) mod tests {
         );
         let bound: Vec<_> = template.bound(&values).collect();
         assert!(matches!(bound[..], [Value::Number(-7), Value::Bytes(_)]));
-    }
-
-    #[test]
-    fn names_each_statement_by_its_text() {
-        let read = |file| Template::read(file, &Table::default(), &SYNTAX);
-        let (step, same) = (read("SELECT {name}, {ttl};\nSELECT 1;"), read("SELECT 1;"));
-        let name = LockName::new("a").unwrap();
-        let values = Values::new().name(&name).number("ttl", -7);
-        let [first, second] = [0, 1].map(|n| step.statements[n].hash);
-        let (names, mut known) = (SYNTAX.names.as_ref().unwrap(), Prepared::default());
-        assert_eq!(
-            step.by_name(names, &values, &mut known),
-            format!(
-                "SET x;\n\
-                 PREPARE lockkit_{first:016x}(bytes, int) AS SELECT $1, $2;\n\
-                 EXECUTE lockkit_{first:016x}(decode('61', 'hex'), -7);\n\
-                 PREPARE lockkit_{second:016x} AS SELECT 1;\n\
-                 EXECUTE lockkit_{second:016x};\n"
-            )
-        );
-        assert_eq!(
-            same.by_name(names, &values, &mut known),
-            format!("EXECUTE lockkit_{second:016x};\n")
-        );
     }
 }

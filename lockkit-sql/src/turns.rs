@@ -46,7 +46,7 @@ pub(crate) async fn place<S: Steps>(
     let values = Values::of(ticket)
         .number("window", window)
         .number("exclusive", i64::from(ticket.mode.is_exclusive()));
-    let step = &store.common().shares.place;
+    let step = &store.common().place;
     let read = |row: &<S::Driver as sqlx::Database>::Row| {
         let [place, end] = [2, 3].map(|column| row.number(column).unwrap_or(0));
         (place, end, row.truth(1))
@@ -58,60 +58,25 @@ pub(crate) async fn place<S: Steps>(
     Ok((Seen { place, end, ..seen }, held))
 }
 
-/// Forgets a ticket that is to be released. Returns what is left of it at the server.
-pub(crate) fn withdrawal(waiters: &Waiters<Known>, holder: HolderId) -> Withdrawal {
+/// Forgets a ticket that is to be released. Returns what is left of it: whether it may have a place, and whether an
+/// attempt of it may still arrive.
+pub(crate) fn left(waiters: &Waiters<Known>, holder: HolderId) -> (bool, bool) {
     let known = waiters.forget(holder);
     let waits = known.as_ref().is_none_or(|known| known.data.waits);
-    let late = known.is_none_or(|known| known.unanswered);
-    Withdrawal { waits, late }
+    (waits, known.is_none_or(|known| known.unanswered))
 }
 
-/// What is to be withdrawn of a ticket.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Withdrawal {
-    /// Whether it may have a place.
-    waits: bool,
-    /// Whether an attempt of it may still arrive.
-    late: bool,
-}
-
-impl Withdrawal {
-    /// Whether nothing is left.
-    pub(crate) const fn is_empty(self) -> bool {
-        !self.waits && !self.late
-    }
-
-    /// Before the release of an exclusive ticket: no late attempt may hold after it.
-    pub(crate) async fn whole<S: Steps>(self, store: &Arc<S>, ticket: &Ticket) -> Result<()> {
-        if !self.late {
-            return self.place(&**store, ticket).await;
-        }
-        let refuse = ticket.ttl.min(REFUSED);
-        withdraw(&**store, ticket, refuse).await?;
-        sweep(store, ticket, refuse);
-        Ok(())
-    }
-
-    /// Before the release of a ticket that shares, which has one row for its place and its hold.
-    pub(crate) async fn place<S: Steps>(self, store: &S, ticket: &Ticket) -> Result<()> {
-        match self.waits {
-            true => withdraw(store, ticket, Duration::ZERO).await,
-            false => Ok(()),
-        }
-    }
-
-    /// After that.
-    pub(crate) async fn late<S: Steps>(self, store: &Arc<S>, ticket: &Ticket) -> Result<()> {
-        match self.late {
-            true => self.whole(store, ticket).await,
-            false => Ok(()),
-        }
-    }
+/// Takes a ticket from those that wait, and refuses its late attempts.
+pub(crate) async fn refuse<S: Steps>(store: &Arc<S>, ticket: &Ticket) -> Result<()> {
+    let refuse = ticket.ttl.min(REFUSED);
+    withdraw(&**store, ticket, refuse).await?;
+    sweep(store, ticket, refuse);
+    Ok(())
 }
 
 /// Deletes in the end what refuses late attempts, and keeps the connections until then. `purge` deletes it, too.
 fn sweep<S: Steps>(store: &Arc<S>, ticket: &Ticket, refuse: Duration) {
-    let text = store.common().shares.sweep.text(&Values::of(ticket));
+    let text = store.common().sweep.text(&Values::of(ticket));
     let (this, runtime) = (Arc::clone(store), store.pool().runtime());
     runtime.spawn(async move {
         sleep(refuse).await;
@@ -120,9 +85,10 @@ fn sweep<S: Steps>(store: &Arc<S>, ticket: &Ticket, refuse: Duration) {
     });
 }
 
-async fn withdraw<S: Steps>(store: &S, ticket: &Ticket, refuse: Duration) -> Result<()> {
+/// Takes a ticket from those that wait. `refuse`: for how long its late attempts are refused.
+pub(crate) async fn withdraw<S: Steps>(store: &S, ticket: &Ticket, refuse: Duration) -> Result<()> {
     let values = Values::of(ticket).number("refuse", micros(refuse));
-    let withdraw = &store.common().shares.withdraw;
+    let withdraw = &store.common().withdraw;
     let done = locked(store, "release", withdraw, &values, 0, |_| ()).await?;
     done.ok_or_else(|| S::Driver::ERRORS.skipped("release"))
 }

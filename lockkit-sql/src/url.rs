@@ -186,11 +186,11 @@ pub fn ddl(url: &StoreUrl) -> Result<String, InvalidUrl> {
     let table = table(&mut store)?;
     match url.scheme() {
         #[cfg(feature = "mysql")]
-        "mysql" => Ok(crate::mysql::ddl(&table)),
+        "mysql" => Ok(crate::driver::ddl::<sqlx::MySql>(&table)),
         #[cfg(feature = "postgres")]
-        "postgres" => Ok(crate::postgres::ddl(&table)),
+        "postgres" => Ok(crate::driver::ddl::<sqlx::Postgres>(&table)),
         #[cfg(feature = "sqlite")]
-        "sqlite" => Ok(crate::sqlite::ddl(&table)),
+        "sqlite" => Ok(crate::driver::ddl::<sqlx::Sqlite>(&table)),
         other => Err(InvalidUrl::unknown_scheme(other, SCHEMES)),
     }
 }

@@ -103,6 +103,8 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(opening::connection_without_an_answer_requests_nothing::<D>)
         .test(pools::locks_need_no_connection_of_the_pool::<D>)
         .test(pools::lock_of_a_transaction_leaves_no_connection_of_its_runtime::<D>)
+        .test(pools::holds_outlive_the_runtime_that_opened_the_store::<D>)
+        .test(pools::purge_outlives_the_runtime_that_opened_the_store::<D>)
         .test(pools::refused_table_leaves_the_pool_unchanged::<D>)
         .test(pools::any_number_of_connections_is_accepted::<D>)
         .test(tables::missing_database_is_named::<D>)

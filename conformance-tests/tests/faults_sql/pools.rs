@@ -7,8 +7,9 @@ use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::Ticket;
 use lockkit_core::{ClientId, DistributedLock as _, HolderId, Lease, LockClient, LockName};
 use lockkit_sql::{SqlStore, TxLock};
+use tokio::time::sleep;
 
-use crate::world::{Database, LONG, Maria, SOON, client, only_rows_left};
+use crate::world::{Database, LONG, Maria, SOON, TTL, WAYS, builder, client, only_rows_left};
 
 async fn on_pool<D: Database>(pool: &sqlx::Pool<D::Driver>) -> Outcome<LockClient> {
     let store = SqlStore::<D::Dialect>::builder(pool.clone());
@@ -60,6 +61,45 @@ pub(crate) async fn lock_of_a_transaction_leaves_no_connection_of_its_runtime<D:
     ensure(store.counts().idle > 0, "the store made no connection")?;
     store.attempt(&ticket).await?;
     store.release(&ticket).await?;
+    only_rows_left(&*server).await
+}
+
+/// A store of a program that opened it in one runtime, and uses it in another after that has ended.
+async fn outliving<D: Database>(
+    server: &Arc<D>,
+    way: &'static str,
+) -> Outcome<SqlStore<D::Dialect>> {
+    let server = Arc::clone(server);
+    elsewhere(async move || Ok(builder(&*server, way).connect().await?)).await
+}
+
+pub(crate) async fn holds_outlive_the_runtime_that_opened_the_store<D: Database>() -> Outcome {
+    let server = Arc::new(D::start().await?);
+    for way in WAYS {
+        let client = LockClient::builder(outliving(&server, way).await?);
+        let client = client.lease(Lease::renewed(TTL)).build()?;
+        let guard = within(SOON, client.lock("jobs")?.acquire()).await??;
+        sleep(TTL * 2).await;
+        guard.check()?;
+        guard.release().await?;
+    }
+    only_rows_left(&*server).await
+}
+
+pub(crate) async fn purge_outlives_the_runtime_that_opened_the_store<D: Database>() -> Outcome {
+    let server = Arc::new(D::start().await?);
+    let store = outliving(&server, "lease").await?;
+    // The first request finds out that the connections have ended.
+    until("rows are purged", async || {
+        Ok(store.purge(LONG).await.is_ok())
+    })
+    .await?;
+    let client = LockClient::new(store)?;
+    let pool = server.pool(1).await?;
+    let mut transaction = pool.begin().await?;
+    let taken = TxLock::<D::Dialect>::take(&client, "jobs", &mut transaction).await?;
+    ensure(taken.is_some(), "a free lock was refused")?;
+    transaction.commit().await?;
     only_rows_left(&*server).await
 }
 

@@ -6,7 +6,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use super::Mysql;
 use crate::builder::SqlStoreBuilder;
 use crate::config::Options;
-use crate::driver::{Driver as _, Source};
+use crate::driver::Source;
 use crate::url::{self, TlsMode, authorities};
 
 impl From<MySqlConnectOptions> for Source<sqlx::MySql> {
@@ -76,15 +76,6 @@ impl SqlStoreBuilder<Mysql> {
         if let Some((cert, key)) = tls.shown() {
             server = server.ssl_client_cert(cert).ssl_client_key(key);
         }
-        let shown = shown(&server);
-        Ok(Self::with(server.into(), options).at(shown, tls))
+        Ok(Self::with(server.into(), options, tls))
     }
-}
-
-/// The server's address, without user and password. INV-14.
-fn shown(server: &MySqlConnectOptions) -> String {
-    let address = sqlx::MySql::address(server);
-    let database = server.get_database().unwrap_or_default();
-    let mode = server.get_ssl_mode();
-    format!("{address}/{database} {mode:?}")
 }

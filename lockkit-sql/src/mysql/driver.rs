@@ -7,6 +7,7 @@ use sqlx::{Connection as _, Execute, Executor as _, MySqlConnection};
 
 use crate::driver::{Driver, Yields};
 use crate::error::{Errors, Problem};
+use crate::table::{RIGHTS, Types};
 use crate::values::Syntax;
 
 pub(super) const ERRORS: Errors = Errors {
@@ -29,12 +30,29 @@ pub(super) static SYNTAX: Syntax = Syntax {
     names: None,
 };
 
+static TYPES: Types = Types {
+    before: "",
+    rights: RIGHTS,
+    bytes: "VARBINARY(512)",
+    holder: "VARBINARY(100)",
+    number: "BIGINT",
+    key: ",
+    UNIQUE KEY {bare}_token (name, token)",
+    options: " ENGINE = InnoDB",
+    parts: &[
+        ("PRIMARY KEY", "(name)"),
+        ("UNIQUE KEY", "(name,token)"),
+        ("ENGINE", "InnoDB"),
+    ],
+};
+
 /// Without autocommit, which a server may have turned off, a row would stay locked.
 const SETTINGS: &str = "SET autocommit = 1;";
 
 impl Driver for sqlx::MySql {
     const ERRORS: Errors = ERRORS;
     const SYNTAX: &'static Syntax = &SYNTAX;
+    const TYPES: &'static Types = &TYPES;
     const COMMITS_EACH: bool = true;
 
     async fn connect(options: &MySqlConnectOptions) -> Result<MySqlConnection, sqlx::Error> {
@@ -85,30 +103,5 @@ fn classify(code: &str, _message: &str) -> (Problem, Outcome) {
             (Problem::Connection, Outcome::Indeterminate)
         }
         _ => (Problem::Refused, Outcome::Rejected),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn classifies_error_codes() {
-        for (code, problem, outcome) in [
-            ("1290", Problem::ReadOnly, Outcome::Unavailable),
-            ("1792", Problem::ReadOnly, Outcome::Unavailable),
-            ("1836", Problem::ReadOnly, Outcome::Unavailable),
-            ("3100", Problem::ReadOnly, Outcome::Unavailable),
-            ("1045", Problem::Permission, Outcome::Rejected),
-            ("1146", Problem::Schema, Outcome::Rejected),
-            ("1205", Problem::Busy, Outcome::Unavailable),
-            ("1213", Problem::Busy, Outcome::Unavailable),
-            ("1040", Problem::Limit, Outcome::Unavailable),
-            ("1927", Problem::Connection, Outcome::Indeterminate),
-            ("1064", Problem::Refused, Outcome::Rejected),
-            ("HY000", Problem::Refused, Outcome::Rejected),
-        ] {
-            assert_eq!(classify(code, ""), (problem, outcome), "{code}");
-        }
     }
 }

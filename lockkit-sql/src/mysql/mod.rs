@@ -12,16 +12,15 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use lockkit_core::LockName;
-use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
+use lockkit_core::contract::{Attempt, Grant, Ticket};
 use lockkit_core::store::lock;
-use sqlx::MySqlConnection;
 
 use self::driver::ERRORS;
 use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::Options;
 use crate::dialect::Steps;
-use crate::driver::{Reply, Source, changed, send, text};
+use crate::driver::{Reply, Source, changed};
 use crate::error::Result;
 use crate::guarded::Stored;
 use crate::places;
@@ -29,10 +28,7 @@ use crate::pool::Pool;
 use crate::queries::Common;
 use crate::session::{Connect as _, Session, start};
 use crate::shares;
-use crate::steps;
 use crate::values::{Values, token};
-
-pub(crate) use self::queries::ddl;
 
 /// Keeps locks in a table of MySQL 8 or MariaDB 10.6, or later.
 pub type MysqlStore = SqlStore<Mysql>;
@@ -65,7 +61,7 @@ impl Mysql {
     /// Takes the lock if it is free and no ticket waits.
     async fn acquire(&self, ticket: &Ticket, session: i64) -> Result<Option<Grant>> {
         let values = Values::of(ticket).number("session", session);
-        let acquire = &self.queries.acquire;
+        let acquire = &self.queries.common.acquire;
         let has_row = lock(&self.with_row).contains(&ticket.name);
         let replies = if has_row {
             self.pool.step("attempt", acquire, &values).await?
@@ -91,6 +87,9 @@ impl Stored for sqlx::MySql {
 #[async_trait]
 impl Steps for Mysql {
     type Driver = sqlx::MySql;
+
+    /// To lock a row that is not there would lock the gap.
+    const ROW_FIRST: bool = true;
 
     fn pool(&self) -> &Pool<sqlx::MySql> {
         &self.pool
@@ -121,8 +120,10 @@ impl Steps for Mysql {
     }
 
     fn listen(self: &Arc<Self>) -> Result<(), &'static str> {
-        let why = "the server sends no notifications: its waiters poll";
-        self.active_session().map(drop).ok_or(why)
+        let session = self.active_session();
+        session.ok_or("the server sends no notifications: its waiters poll")?;
+        start(self, None);
+        Ok(())
     }
 
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt> {
@@ -134,24 +135,11 @@ impl Steps for Mysql {
         shares::attempt(self, ticket, session).await
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let in_time = |replies: &[Reply<sqlx::MySql>]| {
-            let reply = changed(replies)?;
-            Some(reply.insert_id == IN_TIME)
-        };
-        steps::release(self, &self.queries.release, ticket, in_time).await
+    fn in_time(replies: &[Reply<sqlx::MySql>]) -> Option<bool> {
+        Some(changed(replies)?.insert_id == IN_TIME)
     }
 
-    async fn lock_row(
-        self: &Arc<Self>,
-        name: &LockName,
-        transaction: &mut MySqlConnection,
-    ) -> Result<bool> {
-        let values = Values::new().name(name);
-        // Before the lock, which would lock the gap where there is no row.
-        steps::make_row(self, &self.queries.make_row, name).await?;
-        let lock = text(&self.queries.txlock.text(&values));
-        let replies = send::<sqlx::MySql>(transaction, "lock", lock).await?;
-        Ok(changed(&replies).is_some())
+    fn taken(replies: &[Reply<sqlx::MySql>]) -> Result<Option<bool>> {
+        Ok(Some(changed(replies).is_some()))
     }
 }

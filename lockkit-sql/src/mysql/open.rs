@@ -1,7 +1,7 @@
 //! Opens the store: refuses servers that cannot keep locks, and creates or checks the table.
 
 use super::driver::ERRORS;
-use super::queries::{Queries, TYPES, ddl};
+use super::queries::Queries;
 use crate::config::Options;
 use crate::driver::{Columns as _, Reply, rows};
 use crate::error::{Problem, Result};
@@ -16,18 +16,8 @@ const SERVER: &str = "SELECT VERSION(), 1 /*M!100600 + 1 */; \
 /// Finds the table, or creates it. Returns the queries for this server.
 pub(super) async fn find(pool: &Pool<sqlx::MySql>, options: &Options) -> Result<Queries> {
     let maria = is_maria(&pool.ask_to_open(SERVER).await?)?;
-    let table = &options.table;
-    let queries = Queries::new(table, maria, options.capabilities());
-    let (columns, probe) = (&queries.columns, &queries.common.shares.probe);
-    check_table(
-        pool,
-        columns,
-        probe,
-        &ddl(table),
-        &TYPES.expected(),
-        options,
-    )
-    .await?;
+    let queries = Queries::new(&options.table, maria, options.capabilities());
+    check_table(pool, &queries.common, options).await?;
     Ok(queries)
 }
 

@@ -1,13 +1,11 @@
 //! The queries of MySQL and MariaDB.
 
-use std::sync::Arc;
-
 use lockkit_core::Capabilities;
 
 use super::driver::SYNTAX;
-use crate::queries::{Common, RIGHTS, Shares, Types, Words, with_places};
+use crate::queries::{Common, IS_MINE, Words, with_places};
 use crate::table::Table;
-use crate::template::{Template, definition};
+use crate::template::Template;
 
 /// 31 bits that differ between the servers of one database: after a failover the sessions of the old
 /// server are unknown, and not ended.
@@ -25,60 +23,49 @@ const SESSION_ENDED: &str =
 const MAY: &str = "(holder = {holder} AND expires_at > {now}
     OR (holder IS NULL OR expires_at <= {now}) AND waiting_until <= {now})";
 
-/// For the next transaction, which is a statement if none is begun.
-const LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
-
-const WORDS: Words = Words {
-    start: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION;",
-    commit: "COMMIT;",
-    committed: "COMMIT;",
-    make_row: include_str!("../sql/mysql/make_row.sql"),
-    lock: include_str!("../sql/mysql/lock.sql"),
-    mark: "FOR UPDATE",
-    mine: "@lockkit_name",
-    void: "@lockkit_void",
-    greatest: "GREATEST",
-    upsert: "ON DUPLICATE KEY UPDATE
+fn words() -> Words {
+    Words {
+        acquire: include_str!("../sql/mysql/acquire.sql"),
+        release: include_str!("../sql/mysql/release.sql"),
+        is_mine: IS_MINE,
+        renew: include_str!("../sql/mysql/renew.sql"),
+        purge: include_str!("../sql/mysql/purge.sql"),
+        break_lock: include_str!("../sql/mysql/break.sql"),
+        guard: include_str!("../sql/mysql/guard.sql"),
+        release_in: include_str!("../sql/mysql/release_in.sql").to_owned(),
+        txlock: include_str!("../sql/mysql/txlock.sql"),
+        columns: include_str!("../sql/mysql/columns.sql"),
+        // A transaction is a statement if none is begun.
+        level: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;",
+        start: "{level} START TRANSACTION;",
+        commit: "COMMIT;",
+        committed: "COMMIT;",
+        make_row: include_str!("../sql/mysql/make_row.sql"),
+        lock: include_str!("../sql/mysql/lock.sql"),
+        mark: "FOR UPDATE",
+        mine: "@lockkit_name",
+        void: "@lockkit_void",
+        greatest: "GREATEST",
+        upsert: "ON DUPLICATE KEY UPDATE
         token = VALUES(token), expires_at = VALUES(expires_at), room = VALUES(room)",
-    renew: include_str!("../sql/mysql/renew_shares.sql"),
-    renew_in_turn: None,
-    purge: include_str!("../sql/mysql/purge_shares.sql"),
-    announce: concat!(
-        include_str!("../sql/mysql/lock.sql"),
-        include_str!("../sql/announce.sql")
-    ),
-    ask: "",
-    session_ended: SESSION_ENDED,
-    end_with_session: Some(include_str!("../sql/mysql/session_ended.sql")),
-    placed: "",
-    notify: "NULL",
-    hand_on: "",
-};
-
-pub(super) const TYPES: Types = Types {
-    rights: RIGHTS,
-    bytes: "VARBINARY(512)",
-    holder: "VARBINARY(100)",
-    number: "BIGINT",
-    key: ",
-    UNIQUE KEY {bare}_token (name, token)",
-    options: " ENGINE = InnoDB",
-    parts: &[
-        ("PRIMARY KEY", "(name)"),
-        ("UNIQUE KEY", "(name,token)"),
-        ("ENGINE", "InnoDB"),
-    ],
-};
+        renew_shared: include_str!("../sql/mysql/renew_shares.sql"),
+        purge_shared: include_str!("../sql/mysql/purge_shares.sql"),
+        announce: concat!(
+            include_str!("../sql/mysql/lock.sql"),
+            include_str!("../sql/announce.sql")
+        ),
+        session_ended: SESSION_ENDED,
+        end_with_session: Some(include_str!("../sql/mysql/session_ended.sql")),
+        notify: "NULL",
+        ..Words::default()
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Queries {
     pub(super) common: Common,
-    pub(super) acquire: Template,
+    /// Inserts the row of a new name for its holder.
     pub(super) acquire_new: Template,
-    pub(super) release: Template,
-    pub(super) txlock: Template,
-    pub(super) make_row: Template,
-    pub(super) columns: Template,
     pub(super) session: Template,
 }
 
@@ -95,33 +82,11 @@ impl Queries {
             Template::read(&file, table, &SYNTAX)
         };
         Self {
-            common: Common {
-                renew: read(include_str!("../sql/mysql/renew.sql")),
-                list: read(include_str!("../sql/list.sql")),
-                purge: read(include_str!("../sql/mysql/purge.sql")),
-                break_lock: read(include_str!("../sql/mysql/break.sql")),
-                is_mine: read(include_str!("../sql/is_mine.sql")),
-                guard: read(include_str!("../sql/mysql/guard.sql")),
-                release_in: read(include_str!("../sql/mysql/release_in.sql")),
-                release_in_at_once: None,
-                shares: Shares::new(&WORDS, read),
-                rules,
-                waiters: Arc::default(),
-            },
-            acquire: read(include_str!("../sql/mysql/acquire.sql")),
+            common: Common::new(&words(), rules, read),
             acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
-            release: read(include_str!("../sql/mysql/release.sql")),
-            txlock: read(include_str!("../sql/mysql/txlock.sql")),
-            make_row: read(&[LEVEL, WORDS.make_row].join("\n")),
-            columns: read(include_str!("../sql/mysql/columns.sql")),
             session: read(include_str!("../sql/mysql/session.sql")),
         }
     }
-}
-
-/// The statement that creates the table.
-pub(crate) fn ddl(table: &Table) -> String {
-    definition(&TYPES.ddl(), table, &SYNTAX)
 }
 
 /// Keeps what this server reads of a file that is written for both.

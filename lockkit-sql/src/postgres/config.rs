@@ -6,7 +6,7 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use super::Postgres;
 use crate::builder::SqlStoreBuilder;
 use crate::config::{Options, Wake};
-use crate::driver::{Driver as _, Source};
+use crate::driver::Source;
 use crate::url::{self, TlsMode, authorities};
 
 impl From<PgConnectOptions> for Source<sqlx::Postgres> {
@@ -53,19 +53,8 @@ impl SqlStoreBuilder<Postgres> {
         let wakes = [("push", Wake::Push), ("poll", Wake::Poll)];
         options.wake = url.options.choice("wake", &wakes)?.unwrap_or(options.wake);
         let (server, tls) = server(url)?;
-        let shown = shown(&server);
-        Ok(Self::with(server.into(), options).at(shown, tls))
+        Ok(Self::with(server.into(), options, tls))
     }
-}
-
-/// The server's address, without user and password. INV-14.
-fn shown(server: &PgConnectOptions) -> String {
-    let address = sqlx::Postgres::address(server);
-    // Without one in the URL it is the user's name.
-    let named = |database: &&str| *database != server.get_username();
-    let database = server.get_database().filter(named).unwrap_or_default();
-    let mode = server.get_ssl_mode();
-    format!("{address}/{database} {mode:?}")
 }
 
 /// The server and its certificates.

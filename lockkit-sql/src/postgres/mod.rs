@@ -9,9 +9,8 @@ mod session;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
-use lockkit_core::{Capabilities, LockName, Waiting};
-use sqlx::PgConnection;
+use lockkit_core::contract::{Attempt, Grant, Ticket};
+use lockkit_core::{Capabilities, Waiting};
 use tokio::time::sleep;
 
 use self::driver::ERRORS;
@@ -19,7 +18,7 @@ use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::{Options, Wake};
 use crate::dialect::Steps;
-use crate::driver::{Columns as _, Reply, Source, rows, send, text};
+use crate::driver::{Columns as _, Reply, Source, rows};
 use crate::error::{Result, after};
 use crate::guarded::Stored;
 use crate::places::{self, Seen};
@@ -30,8 +29,6 @@ use crate::shares::STEP;
 use crate::steps;
 use crate::turns;
 use crate::values::{Values, token};
-
-pub(crate) use self::queries::ddl;
 
 /// Keeps locks in a table of PostgreSQL.
 pub type PostgresStore = SqlStore<Postgres>;
@@ -119,7 +116,7 @@ impl Steps for Postgres {
         let mut pauses = steps::pauses().take(most);
         let mut asked = false;
         loop {
-            let acquire = &self.queries.acquire;
+            let acquire = &self.queries.common.acquire;
             let replies = self.pool.step("attempt", acquire, &values).await;
             let replies = replies.map_err(after(asked))?;
             asked = window > 0;
@@ -145,29 +142,14 @@ impl Steps for Postgres {
         }
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let in_time = |replies: &[Reply<sqlx::Postgres>]| Some(rows(replies).next()?.truth(0));
-        steps::release(self, &self.queries.release, ticket, in_time).await
+    fn in_time(replies: &[Reply<sqlx::Postgres>]) -> Option<bool> {
+        Some(rows(replies).next()?.truth(0))
     }
 
-    async fn lock_row(
-        self: &Arc<Self>,
-        name: &LockName,
-        transaction: &mut PgConnection,
-    ) -> Result<bool> {
-        let values = Values::new().name(name);
-        let lock = self.queries.txlock.text(&values);
-        for _ in 0..2 {
-            let lock = text(&lock);
-            let replies = send::<sqlx::Postgres>(transaction, "lock", lock).await?;
-            let row = rows(&replies).next();
-            let row = row.ok_or_else(|| ERRORS.unreadable("lock"))?;
-            let [locked, exists] = [0, 1].map(|column| row.truth(column));
-            if locked || exists {
-                return Ok(locked);
-            }
-            steps::make_row(self, &self.queries.make_row, name).await?;
-        }
-        Ok(false)
+    fn taken(replies: &[Reply<sqlx::Postgres>]) -> Result<Option<bool>> {
+        let row = rows(replies).next();
+        let row = row.ok_or_else(|| ERRORS.unreadable("lock"))?;
+        let [locked, exists] = [0, 1].map(|column| row.truth(column));
+        Ok((locked || exists).then_some(locked))
     }
 }

@@ -7,7 +7,7 @@ use lockkit_core::Capabilities;
 use sqlx::postgres::PgConnectOptions;
 
 use super::driver::ERRORS;
-use super::queries::{Queries, TYPES, ddl, in_turn};
+use super::queries::Queries;
 use crate::config::{Options, Schema};
 use crate::driver::{Columns as _, rows};
 use crate::error::{Problem, Result};
@@ -29,10 +29,10 @@ pub(super) async fn find(
     let table = &options.table;
     let queries = &Queries::new(table, rules);
     let mut found = schemas(pool, queries).await?;
-    let is_visible = |found: &[InSchema]| found.iter().any(|it| it.visible);
+    let is_visible = |found: &[(String, bool)]| found.iter().any(|(_, visible)| *visible);
     if !is_visible(&found)
         && options.schema == Schema::Create
-        && let Some(InSchema { schema, .. }) = found.first()
+        && let Some((schema, _)) = found.first()
     {
         let text = format!(
             "the schema `{schema}` has a table `{table}`, and the search_path of this user does not \
@@ -40,41 +40,28 @@ pub(super) async fn find(
         );
         return Err(ERRORS.rejected("open", Problem::Schema, text));
     }
-    if let [one, other, ..] = found.iter().filter(|it| it.visible).collect::<Vec<_>>()[..] {
+    let visible: Vec<_> = found.iter().filter(|(_, visible)| *visible).collect();
+    if let [(one, _), (other, _), ..] = visible[..] {
         let text = format!(
-            "the search_path of this user leads to a table `{table}` in the schema `{}` and to one in \
-             `{}`: write `table=` with the schema",
-            one.schema, other.schema
+            "the search_path of this user leads to a table `{table}` in the schema `{one}` and to one in \
+             `{other}`: write `table=` with the schema"
         );
         return Err(ERRORS.rejected("open", Problem::Schema, text));
     }
-    let create = in_turn(&ddl(table));
-    let (columns, probe) = (&queries.columns, &queries.common.shares.probe);
-    check_table(pool, columns, probe, &create, &TYPES.expected(), options).await?;
+    check_table(pool, &queries.common, options).await?;
     if !is_visible(&found) {
         found = schemas(pool, queries).await?;
     }
-    let found = found.into_iter().find(|it| it.visible);
-    let found = found.map_or_else(|| table.clone(), |found| table.within(found.schema));
+    let found = found.into_iter().find(|(_, visible)| *visible);
+    let found = found.map_or_else(|| table.clone(), |(schema, _)| table.within(schema));
     Ok(Queries::new(&found, rules))
 }
 
-/// A schema that has a table of this name.
-struct InSchema {
-    schema: String,
-    /// Whether it is the schema that was asked for, or is in the search path.
-    visible: bool,
-}
-
-async fn schemas(pool: &Pool<sqlx::Postgres>, queries: &Queries) -> Result<Vec<InSchema>> {
+/// The schemas that have a table of this name, and whether each is the one that was asked for, or is in the search path.
+async fn schemas(pool: &Pool<sqlx::Postgres>, queries: &Queries) -> Result<Vec<(String, bool)>> {
     let schemas = queries.schemas.text(&Values::new());
     let replies = pool.ask_to_open(&schemas).await?;
-    let found = rows(&replies).map(|row| {
-        Some(InSchema {
-            schema: row.text(0)?,
-            visible: row.truth(1),
-        })
-    });
+    let found = rows(&replies).map(|row| Some((row.text(0)?, row.truth(1))));
     let found: Option<_> = found.collect();
     found.ok_or_else(|| ERRORS.unreadable("open"))
 }

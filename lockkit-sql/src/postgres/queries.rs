@@ -1,13 +1,11 @@
 //! The queries of PostgreSQL.
 
-use std::sync::Arc;
-
 use lockkit_core::Capabilities;
 
 use super::driver::SYNTAX;
-use crate::queries::{Common, RIGHTS, Shares, Types, Words, with_places};
+use crate::queries::{Common, IS_MINE, UPSERT, VOID, Words, replace, with_places};
 use crate::table::Table;
-use crate::template::{Template, definition};
+use crate::template::Template;
 
 /// The rest of a lease, in microseconds, once its session has ended: longer than the client needs to learn
 /// of the end.
@@ -24,73 +22,61 @@ const UNLESS: &str = "AND NOT EXISTS (SELECT 1 FROM taken)";
 const UNLESS_SHARED: &str = "AND NOT EXISTS (
     SELECT 1 FROM {holds} AS h WHERE h.name = {name} AND h.holder = {holder} AND h.token > 0)";
 
-const WAIT_IN: &str = include_str!("../sql/postgres/release_in.sql");
-
 /// Unless it grants, a release does not wait for the disk.
 const UNSYNCED: &str =
     "CASE WHEN g.granted = 0 THEN set_config('synchronous_commit', 'off', true) END";
 
 /// A message is one transaction.
-const WORDS: Words = Words {
-    start: "",
-    commit: "",
-    committed: "",
-    make_row: include_str!("../sql/postgres/make_row.sql"),
-    lock: include_str!("../sql/postgres/lock.sql"),
-    mark: "FOR NO KEY UPDATE",
-    mine: "CASE WHEN current_setting('lockkit.locked', true) = '1' THEN {name} END",
-    void: "NOT EXISTS (SELECT 1 FROM {table} AS l WHERE l.name = {name} AND l.holder = '~')",
-    greatest: "greatest",
-    upsert: "ON CONFLICT (name, holder) DO UPDATE
-        SET token = excluded.token, expires_at = excluded.expires_at, room = excluded.room",
-    renew: include_str!("../sql/postgres/renew_shares.sql"),
-    // Half of the time that a renewal has, and far less than the client's limit of a request.
-    renew_in_turn: Some(
-        "SELECT 1 WHERE set_config('lock_timeout', greatest(1, least({ttl} / 12000, 500))::text, true) IS NULL;\n",
-    ),
-    purge: include_str!("../sql/purge_shares.sql"),
-    announce: "{ask}",
-    ask: "{ask}",
-    // `ask` finds out.
-    session_ended: "NULL",
-    end_with_session: None,
-    placed: include_str!("../sql/postgres/placed.sql"),
-    notify: "(SELECT CASE WHEN l.waiting_until > {now}
+fn words() -> Words {
+    Words {
+        acquire: include_str!("../sql/postgres/acquire.sql"),
+        release: include_str!("../sql/postgres/release.sql"),
+        is_mine: IS_MINE,
+        renew: include_str!("../sql/postgres/renew.sql"),
+        purge: include_str!("../sql/postgres/purge.sql"),
+        break_lock: include_str!("../sql/postgres/break.sql"),
+        guard: include_str!("../sql/postgres/guard.sql"),
+        release_in: [
+            include_str!("../sql/postgres/release_in.sql"),
+            &release_in(),
+        ]
+        .join("\n"),
+        // Its plan takes a millisecond on two cores, and its execution a tenth of that.
+        release_in_at_once: Some(release_in()),
+        txlock: include_str!("../sql/postgres/txlock.sql"),
+        columns: include_str!("../sql/postgres/columns.sql"),
+        make_row: include_str!("../sql/postgres/make_row.sql"),
+        lock: include_str!("../sql/postgres/lock.sql"),
+        mark: "FOR NO KEY UPDATE",
+        mine: "CASE WHEN current_setting('lockkit.locked', true) = '1' THEN {name} END",
+        void: VOID,
+        greatest: "greatest",
+        upsert: UPSERT,
+        renew_shared: include_str!("../sql/postgres/renew_shares.sql"),
+        // Half of the time that a renewal has, and far less than the client's limit of a request.
+        renew_in_turn: Some(
+            "SELECT 1 WHERE set_config('lock_timeout', greatest(1, least({ttl} / 12000, 500))::text, true) IS NULL;\n",
+        ),
+        purge_shared: include_str!("../sql/purge_shares.sql"),
+        announce: "{ask}",
+        ask: "{ask}",
+        // `ask` finds out.
+        session_ended: "NULL",
+        placed: include_str!("../sql/postgres/placed.sql"),
+        notify: "(SELECT CASE WHEN l.waiting_until > {now}
                   THEN pg_notify({channel}, encode({name}, 'hex'))::text END
               FROM {table} AS l WHERE l.name = {name}),
         set_config('synchronous_commit', 'off', true)",
-    hand_on: include_str!("../sql/postgres/hand_on.sql"),
-};
-
-/// Clients that change the table at the same time would get an error of the catalogue: they take turns.
-/// Without `BEGIN`: the message is one transaction, and ends with an error too.
-pub(super) fn in_turn(definition: &str) -> String {
-    let turn = i64::from_be_bytes(*b"lockkit\0");
-    format!("SELECT pg_advisory_xact_lock({turn}); {definition}")
+        hand_on: include_str!("../sql/postgres/hand_on.sql"),
+        ..Words::default()
+    }
 }
-
-pub(super) const TYPES: Types = Types {
-    rights: RIGHTS,
-    bytes: "bytea",
-    holder: "text",
-    number: "bigint",
-    key: ",
-    -- A new hold changes a column of this key, so that it waits for transactions that have locked the key.
-    UNIQUE (name, token)",
-    options: " WITH (fillfactor = 50)",
-    parts: &[("UNIQUE", "(name)"), ("UNIQUE", "(name, token)")],
-};
 
 #[derive(Debug)]
 pub(super) struct Queries {
     pub(super) common: Common,
     /// Releases of every lock of the table are notified on it.
     pub(super) channel: String,
-    pub(super) acquire: Template,
-    pub(super) release: Template,
-    pub(super) txlock: Template,
-    pub(super) make_row: Template,
-    pub(super) columns: Template,
     pub(super) schemas: Template,
     pub(super) session: Template,
     pub(super) is_free: Template,
@@ -121,33 +107,11 @@ impl Queries {
             ("{schema}", schema.unwrap_or("null::text".to_owned())),
         ];
         let read = |file: &str| {
-            let replace = |file: String, (name, value): &(&str, String)| file.replace(name, value);
-            Template::read(
-                &with_places(&constants.iter().fold(file.to_owned(), replace)),
-                table,
-                &SYNTAX,
-            )
+            let file = with_places(&replace(file, &constants));
+            Template::read(&file, table, &SYNTAX)
         };
         Self {
-            common: Common {
-                renew: read(include_str!("../sql/postgres/renew.sql")),
-                list: read(include_str!("../sql/list.sql")),
-                purge: read(include_str!("../sql/postgres/purge.sql")),
-                break_lock: read(include_str!("../sql/postgres/break.sql")),
-                is_mine: read(include_str!("../sql/is_mine.sql")),
-                guard: read(include_str!("../sql/postgres/guard.sql")),
-                release_in: read(&[WAIT_IN, &release_in()].join("\n")),
-                // Its plan takes a millisecond on two cores, and its execution a tenth of that.
-                release_in_at_once: Some(read(&release_in())),
-                shares: Shares::new(&WORDS, read),
-                rules,
-                waiters: Arc::default(),
-            },
-            acquire: read(include_str!("../sql/postgres/acquire.sql")),
-            release: read(include_str!("../sql/postgres/release.sql")),
-            txlock: read(include_str!("../sql/postgres/txlock.sql")),
-            make_row: read(include_str!("../sql/postgres/make_row.sql")),
-            columns: read(include_str!("../sql/postgres/columns.sql")),
+            common: Common::new(&words(), rules, read),
             schemas: read(include_str!("../sql/postgres/schemas.sql")),
             session: read(include_str!("../sql/postgres/session.sql")),
             is_free: read(include_str!("../sql/postgres/is_free.sql")),
@@ -162,11 +126,6 @@ fn release_in() -> String {
     include_str!("../sql/postgres/release.sql")
         .replace("{front}", "{front_on_disk}")
         .replace("{token_too}", "AND m.token = {token}")
-}
-
-/// The statements that create the table.
-pub(crate) fn ddl(table: &Table) -> String {
-    definition(&TYPES.ddl(), table, &SYNTAX)
 }
 
 fn quoted(text: &str) -> String {

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::Postgres;
 use super::driver::ERRORS;
 use crate::driver::{Columns as _, rows};
-use crate::error::{Phase, Result, at};
+use crate::error::{Result, at};
 use crate::places::{self, Granted, Known};
 use crate::session::{Connect, SILENCE, Session};
 use crate::steps::name_of;
@@ -142,7 +142,7 @@ impl Postgres {
     }
 
     fn refused(&self, error: &sqlx::Error) -> BackendError {
-        let error = ERRORS.of("open", Phase::Connecting, error);
+        let error = ERRORS.of("open", true, error);
         at(&self.pool.address(), error)
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::PollRange;
-use lockkit_core::url::{InvalidUrl, StoreUrl};
+use lockkit_core::url::{InvalidUrl, StoreUrl, Tls};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
 
 use super::Sqlite;
@@ -31,7 +31,7 @@ pub(super) fn file(path: &str) -> SqliteConnectOptions {
 impl SqlStoreBuilder<Sqlite> {
     /// Locks in the file `path`, which is created if it is missing.
     pub fn file(path: impl AsRef<str>) -> Self {
-        Self::with(file(path.as_ref()).into(), defaults())
+        Self::with(file(path.as_ref()).into(), defaults(), Tls::new())
     }
 
     /// Reads `sqlite:`, whose client options were taken before.
@@ -64,7 +64,7 @@ impl SqlStoreBuilder<Sqlite> {
             "has a file and no host: write `sqlite:/var/lib/locks.db`, or `sqlite:locks.db` for a file inside the working directory",
         )?;
         let source = file(url.path()).synchronous(sync).into();
-        Ok(Self::with(source, options))
+        Ok(Self::with(source, options, Tls::new()))
     }
 }
 

@@ -11,7 +11,8 @@ use sqlx::{Connection as _, Execute, Executor as _, SqliteConnection};
 use tokio::time::sleep;
 
 use crate::driver::{Driver, FileId, Source, Yields};
-use crate::error::{Errors, Phase, Problem};
+use crate::error::{Errors, Problem};
+use crate::table::Types;
 use crate::values::Syntax;
 
 pub(super) const ERRORS: Errors = Errors {
@@ -29,6 +30,17 @@ pub(super) static SYNTAX: Syntax = Syntax {
     names: None,
 };
 
+static TYPES: Types = Types {
+    before: "",
+    rights: "",
+    bytes: "BLOB",
+    holder: "TEXT",
+    number: "INTEGER",
+    key: "",
+    options: "",
+    parts: &[],
+};
+
 /// How often a file is opened again that another process is creating.
 const OPENINGS: u32 = 20;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -37,6 +49,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 impl Driver for sqlx::Sqlite {
     const ERRORS: Errors = ERRORS;
     const SYNTAX: &'static Syntax = &SYNTAX;
+    const TYPES: &'static Types = &TYPES;
     /// A file has one writer at a time.
     const ALONE: bool = true;
 
@@ -74,7 +87,7 @@ impl Driver for sqlx::Sqlite {
 }
 
 fn is_transient(error: &sqlx::Error) -> bool {
-    ERRORS.of("open", Phase::Connecting, error).outcome() != Outcome::Rejected
+    ERRORS.of("open", true, error).outcome() != Outcome::Rejected
 }
 
 #[cfg(unix)]
@@ -106,27 +119,5 @@ fn classify(code: &str, message: &str) -> (Problem, Outcome) {
         10 => (Problem::Limit, Outcome::Indeterminate),
         14 => (Problem::Connection, Outcome::Unavailable),
         _ => (Problem::Refused, Outcome::Rejected),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn classifies_result_codes() {
-        for (code, problem, outcome) in [
-            ("5", Problem::Busy, Outcome::Unavailable),
-            ("517", Problem::Busy, Outcome::Unavailable),
-            ("8", Problem::ReadOnly, Outcome::Rejected),
-            ("1032", Problem::ReadOnly, Outcome::Rejected),
-            ("13", Problem::Limit, Outcome::Unavailable),
-            ("778", Problem::Limit, Outcome::Indeterminate),
-            ("26", Problem::Refused, Outcome::Rejected),
-        ] {
-            assert_eq!(classify(code, ""), (problem, outcome), "{code}");
-        }
-        let missing = classify("1", "no such table: a");
-        assert_eq!(missing, (Problem::Schema, Outcome::Rejected));
     }
 }

@@ -8,16 +8,13 @@ mod queries;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lockkit_core::LockName;
-use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
-use sqlx::SqliteConnection;
+use lockkit_core::contract::{Attempt, Grant, Ticket};
 
 use self::driver::ERRORS;
-use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::Options;
 use crate::dialect::Steps;
-use crate::driver::{Columns as _, Source, changed, rows, send, text};
+use crate::driver::{Columns as _, Reply, Source, changed, rows};
 use crate::error::Result;
 use crate::guarded::Stored;
 use crate::places;
@@ -27,8 +24,6 @@ use crate::session::Session;
 use crate::shares;
 use crate::values::{Values, token};
 
-pub(crate) use self::queries::ddl;
-
 /// Keeps locks in a file of SQLite, for the processes of one machine.
 pub type SqliteStore = SqlStore<Sqlite>;
 
@@ -36,7 +31,7 @@ pub type SqliteStore = SqlStore<Sqlite>;
 #[derive(Debug)]
 pub struct Sqlite {
     pool: Pool<sqlx::Sqlite>,
-    queries: Queries,
+    common: Common,
 }
 
 impl Stored for sqlx::Sqlite {
@@ -55,12 +50,12 @@ impl Steps for Sqlite {
     }
 
     fn common(&self) -> &Common {
-        &self.queries.common
+        &self.common
     }
 
     async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Arc<Self>> {
-        let (pool, queries) = open::open(source, &options).await?;
-        Ok(Arc::new(Self { pool, queries }))
+        let (pool, common) = open::open(source, &options).await?;
+        Ok(Arc::new(Self { pool, common }))
     }
 
     fn active_session(&self) -> Option<&Session> {
@@ -72,8 +67,8 @@ impl Steps for Sqlite {
     }
 
     async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt> {
-        if !places::has_waited(&self.queries.common.waiters, ticket)
-            && let acquire = &self.queries.acquire
+        if !places::has_waited(&self.common.waiters, ticket)
+            && let acquire = &self.common.acquire
             && let replies = self
                 .pool
                 .step("attempt", acquire, &Values::of(ticket))
@@ -87,26 +82,11 @@ impl Steps for Sqlite {
         shares::attempt(self, ticket, session).await
     }
 
-    async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let values = Values::of(ticket);
-        let release = &self.queries.release;
-        let replies = self.pool.step("release", release, &values).await?;
-        if changed(&replies).is_some() {
-            return Ok(Release::Released);
-        }
-        let late = &self.queries.release_late;
-        self.pool.step("release", late, &values).await?;
-        Ok(Release::NotHeld)
+    fn in_time(replies: &[Reply<sqlx::Sqlite>]) -> Option<bool> {
+        changed(replies).map(|_| true)
     }
 
-    async fn lock_row(
-        self: &Arc<Self>,
-        name: &LockName,
-        transaction: &mut SqliteConnection,
-    ) -> Result<bool> {
-        let lock = self.queries.txlock.text(&Values::new().name(name));
-        let lock = text(&lock);
-        let replies = send::<sqlx::Sqlite>(transaction, "lock", lock).await?;
-        Ok(rows(&replies).next().is_some())
+    fn taken(replies: &[Reply<sqlx::Sqlite>]) -> Result<Option<bool>> {
+        Ok(Some(changed(replies).is_some()))
     }
 }

@@ -7,34 +7,24 @@ use lockkit_core::file::network_fs;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 use super::driver::ERRORS;
-use super::queries::{Queries, TYPES, ddl};
+use super::queries;
 use crate::config::{Options, Schema};
 use crate::driver::Source;
 use crate::error::{Problem, Result};
 use crate::pool::Pool;
+use crate::queries::Common;
 use crate::steps::check_table;
 
 /// Opens the file, and finds the table or creates it.
 pub(super) async fn open(
     source: Source<sqlx::Sqlite>,
     options: &Options,
-) -> Result<(Pool<sqlx::Sqlite>, Queries)> {
-    open_on(network_fs, source, options).await
-}
-
-/// The same. `network_fs` returns the kind of network file system that a directory is on.
-async fn open_on(
-    network_fs: impl Fn(&Path) -> Option<&'static str>,
-    source: Source<sqlx::Sqlite>,
-    options: &Options,
-) -> Result<(Pool<sqlx::Sqlite>, Queries)> {
+) -> Result<(Pool<sqlx::Sqlite>, Common)> {
     if options.pin {
         let text = "a file has no sessions that a hold could end with: open it without `pin`";
         return Err(ERRORS.rejected("open", Problem::Refused, text));
     }
-    if !options.allow_network_fs {
-        refuse_network_fs(network_fs, source.options().get_filename())?;
-    }
+    refuse_network_fs(network_fs, source.options().get_filename(), options)?;
     let change: fn(SqliteConnectOptions) -> SqliteConnectOptions = match options.schema {
         // The journal mode stays with the file, which may be that of another program.
         Schema::Check => |file| file.create_if_missing(false),
@@ -42,26 +32,21 @@ async fn open_on(
         Schema::Create => |file| file,
     };
     let pool = Pool::new(source, change, options, true);
-    let table = &options.table;
-    let queries = Queries::new(table, options.capabilities());
-    let (columns, probe) = (&queries.columns, &queries.common.shares.probe);
-    check_table(
-        &pool,
-        columns,
-        probe,
-        &ddl(table),
-        &TYPES.expected(),
-        options,
-    )
-    .await?;
-    Ok((pool, queries))
+    let common = queries::new(&options.table, options.capabilities());
+    check_table(&pool, &common, options).await?;
+    Ok((pool, common))
 }
 
-/// Refuses a file system that several machines share: SQLite's log is shared memory of one of them.
+/// Refuses a file system that several machines share, unless it is allowed: SQLite's log is shared memory of one of them.
+/// `network_fs` returns the kind of network file system that a directory is on.
 fn refuse_network_fs(
     network_fs: impl Fn(&Path) -> Option<&'static str>,
     path: &Path,
+    options: &Options,
 ) -> Result<()> {
+    if options.allow_network_fs {
+        return Ok(());
+    }
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let Some(kind) = network_fs(parent.unwrap_or(Path::new("."))) else {
         return Ok(());
@@ -86,27 +71,20 @@ mod tests {
 
     use super::*;
     use crate::error::fault_of;
-    use crate::sqlite::config::file;
 
-    #[tokio::test]
-    async fn refuses_a_network_file_system_unless_it_is_allowed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("locks.db");
+    #[test]
+    fn refuses_a_network_file_system_unless_it_is_allowed() {
         let mut options = Options::default();
-        let open = async |options: &Options| {
-            let asked = |asked: &Path| (asked == dir.path()).then_some("NFS");
-            let source = file(path.to_str().unwrap()).into();
-            open_on(asked, source, options).await
+        let refuse = |options: &Options| {
+            let on_nfs = |asked: &Path| (asked == Path::new("/srv")).then_some("NFS");
+            refuse_network_fs(on_nfs, Path::new("/srv/locks.db"), options)
         };
-        let error = open(&options).await.unwrap_err();
+        let error = refuse(&options).unwrap_err();
         assert_eq!(error.outcome(), Outcome::Rejected);
         let said = fault_of(&error).unwrap().to_string();
         assert!(said.contains("(NFS)"), "{said}");
         assert!(said.contains("`allow_network_fs=true`"), "{said}");
-        assert!(!path.exists(), "it was created");
-
         options.allow_network_fs = true;
-        open(&options).await.unwrap();
-        assert!(path.exists());
+        refuse(&options).unwrap();
     }
 }
