@@ -33,14 +33,15 @@ pub(crate) fn has_members(group: Pid) -> bool {
 
 /// Sends a signal to the members of the group of `leader` and, if `all`, to processes that have left it: every
 /// other descendant of this process, or where the system does not show them, the group that the leader has
-/// moved to. Each process gets it once.
-pub(crate) fn send(signal: Signal, leader: Pid, all: bool) {
+/// moved to. Each process gets it once. `collected`: whether the leader has ended and was waited for.
+pub(crate) fn send(signal: Signal, leader: Pid, all: bool, collected: bool) {
     let family = if all { descendants(&[]) } else { Vec::new() };
+    let sees = !family.is_empty();
     let (members, others): (Vec<_>, Vec<_>) = family
         .into_iter()
         .partition(|it: &Process| it.group == leader);
-    // Without members, its number may have become that of another group.
-    if !all || !TELLS_DESCENDANTS || !members.is_empty() {
+    // Without the leader and members, its number may have become that of another group.
+    if !(collected && sees && members.is_empty()) {
         // It fails if the group has no member that we may signal.
         let _ = kill_process_group(leader, signal);
     }

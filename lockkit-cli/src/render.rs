@@ -165,7 +165,7 @@ fn event(old: Option<&LockState>, new: &LockState) -> Option<&'static str> {
 }
 
 /// A store may list holders in any order.
-fn ids(state: &LockState) -> BTreeSet<&str> {
+pub(crate) fn ids(state: &LockState) -> BTreeSet<&str> {
     state.holder_ids().collect()
 }
 

@@ -44,15 +44,7 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
     }
     let runtime = runtime()?;
     let began = Instant::now();
-    let opened = runtime.block_on(signals.interruptible(open(args, &location)));
-    let client = match opened.and_then(|opened| opened) {
-        Ok(client) => client,
-        Err(failure) => {
-            // A name server that does not respond must not delay the end.
-            runtime.shutdown_background();
-            return Err(failure);
-        }
-    };
+    let client = runtime.block_on(signals.interruptible(open(args, &location)))??;
     let run = Run {
         args,
         store: location.in_words(),

@@ -198,11 +198,11 @@ impl Shim {
         let overdue = outlives && deadline <= moment + self.notice();
         if overdue && self.stopped {
             if !self.all_stopped {
-                family::send(Signal::STOP, self.command, true);
+                self.send(Signal::STOP, true);
             }
             self.all_stopped = true;
             // Again, because one may have begun meanwhile.
-            family::send(Signal::STOP, self.command, true);
+            self.send(Signal::STOP, true);
         } else if overdue {
             self.link.send(Message::Overdue);
             self.lose();
@@ -217,7 +217,7 @@ impl Shim {
     /// Continues what was stopped with the program.
     fn continue_all(&mut self) {
         if std::mem::take(&mut self.all_stopped) {
-            family::send(Signal::CONT, self.command, true);
+            self.send(Signal::CONT, true);
         }
     }
 
@@ -272,7 +272,7 @@ impl Shim {
         if let Some(signal) = Signal::from_named_raw(number) {
             let ends = ENDS.contains(&number);
             self.ending |= ends;
-            family::send(signal, self.command, ends);
+            self.send(signal, ends);
         }
     }
 
@@ -307,6 +307,10 @@ impl Shim {
     }
 
     fn signal(&self, signal: Signal) {
-        family::send(signal, self.command, self.ending);
+        self.send(signal, self.ending);
+    }
+
+    fn send(&self, signal: Signal, all: bool) {
+        family::send(signal, self.command, all, self.end.is_some());
     }
 }

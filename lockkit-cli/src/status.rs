@@ -64,20 +64,11 @@ pub(crate) async fn list(args: &ListArgs, url: Option<&str>) -> Result<Code, Fai
 pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Code, Failure> {
     let (client, store) = look(url).await?;
     let lock = client.lock(args.name.as_str())?;
-    let free = || LockState::new(args.name.clone());
-    let seen = match args.yes {
-        true => None,
-        false => Some(lock.inspect().await?.unwrap_or_else(free)),
+    let broken = match args.yes {
+        true => lock.break_lock().await?,
+        false => break_if_confirmed(&lock).await?,
     };
-    let state = match seen {
-        Some(seen) if seen.holders.is_empty() => seen,
-        seen => {
-            if let Some(seen) = seen {
-                confirm(&lock, &seen).await?;
-            }
-            lock.break_lock().await?.unwrap_or_else(free)
-        }
-    };
+    let state = broken.unwrap_or_else(|| LockState::new(args.name.clone()));
     let held = !state.holders.is_empty();
     let was = render::sentence(&state, "was");
     print(&if args.form.json {
@@ -91,34 +82,35 @@ pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Co
     Ok(if held { Code::OK } else { Code::FREE })
 }
 
-/// Asks whether to end the hold that was seen, and whether it is still that one.
-async fn confirm(lock: &Lock, seen: &LockState) -> Result<(), Failure> {
-    let what = render::sentence(seen, "is");
-    match ask(&format!("{what}. End this hold?")) {
-        Some(true) => {}
-        Some(false) => return Err(Failure::usage("the hold was not ended")),
-        None => {
-            return Err(Failure::usage(format!(
-                "{what}; give --yes to end this hold"
-            )));
-        }
+/// Asks whether to end the hold that is there, and ends no other. `None` if there is none.
+async fn break_if_confirmed(lock: &Lock) -> Result<Option<LockState>, Failure> {
+    let held = |state: Option<LockState>| state.filter(|state| !state.holders.is_empty());
+    let Some(seen) = held(lock.inspect().await?) else {
+        return Ok(None);
+    };
+    let what = render::sentence(&seen, "is");
+    let refusal = match ask(&format!("{what}. End this hold?")) {
+        Some(true) => None,
+        Some(false) => Some("the hold was not ended".to_owned()),
+        None => Some(format!("{what}; give --yes to end this hold")),
+    };
+    if let Some(refusal) = refusal {
+        return Err(Failure::usage(refusal));
     }
-    match lock.inspect().await? {
-        Some(now) if !now.holder_ids().eq(seen.holder_ids()) => {
-            let now = render::sentence(&now, "is");
-            Err(Failure::usage(format!(
-                "the hold was not ended, because it is another one now: {now}"
-            )))
-        }
-        _ => Ok(()),
+    let Some(now) = held(lock.inspect().await?) else {
+        return Ok(None);
+    };
+    if render::ids(&now) != render::ids(&seen) {
+        let what = render::sentence(&now, "is");
+        let text = format!("the hold was not ended, because there is another one now: {what}");
+        return Err(Failure::usage(text));
     }
+    Ok(lock.break_lock().await?)
 }
 
 pub(crate) fn watch(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
-    let runtime = runtime()?;
-    let ended = runtime.block_on(signals.interruptible(follow(args, url)));
-    runtime.shutdown_background();
+    let ended = runtime()?.block_on(signals.interruptible(follow(args, url)));
     ended.unwrap_or(Ok(Code::OK))
 }
 
@@ -159,7 +151,7 @@ async fn follow(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => return Ok(Code::OK),
             Ok(Err(failure)) => return Err(failure),
-            Err(_) => return Err(Failure::internal()),
+            Err(_) => return Err(Failure::new(Code::SOFTWARE, "lockkit has a bug")),
         }
         before = Some(now);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkit::url::{StoreUrl, parse_duration};
 use lockkit::{Connect, Error, LockClient};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::exit::{Code, Failure};
 use crate::render::plain;
@@ -14,9 +14,34 @@ use crate::render::plain;
 const URL_FILE: &str = "LOCKKIT_URL_FILE";
 
 /// A runtime whose tasks run while the main thread does something else.
-pub(crate) fn runtime() -> Result<Runtime, Failure> {
+pub(crate) fn runtime() -> Result<Tasks, Failure> {
     let mut builder = Builder::new_multi_thread();
-    Ok(builder.worker_threads(1).enable_all().build()?)
+    let runtime = builder.worker_threads(1).enable_all().build()?;
+    Ok(Tasks {
+        handle: runtime.handle().clone(),
+        runtime: Some(runtime),
+    })
+}
+
+/// A runtime that ends at once: a name server that does not respond does not delay the end of the command.
+pub(crate) struct Tasks {
+    handle: Handle,
+    /// There until this is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Tasks {
+    pub(crate) fn block_on<F: Future>(&self, work: F) -> F::Output {
+        self.handle.block_on(work)
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Which store: its URL, parsed and as it was given.

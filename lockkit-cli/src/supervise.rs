@@ -21,6 +21,9 @@ use crate::signals::{ENDS, Signals, asked_to_end};
 /// How much later than expected the shim may end a program before it is killed itself.
 const MARGIN: Duration = Duration::from_secs(6);
 
+/// How soon a program stops after a stop signal that it does not ignore. A later stop is another's.
+const STOPPING: Duration = Duration::from_secs(2);
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Code,
@@ -38,8 +41,8 @@ struct Supervision<'a> {
     kill_after: Duration,
     /// The lock is lost: when to stop waiting for the shim to end the program.
     give_up: Option<Instant>,
-    /// `lockkit run` got a stop signal and passed it on; it stops once the program has.
-    stopping: bool,
+    /// When `lockkit run` got a stop signal and passed it on; it stops once the program has, if that is soon.
+    stopping: Option<Instant>,
     told_to_end: bool,
 }
 
@@ -59,7 +62,7 @@ pub(crate) async fn supervise(
         child,
         kill_after,
         give_up: None,
-        stopping: false,
+        stopping: None,
         told_to_end: false,
     };
     let end = loop {
@@ -91,7 +94,7 @@ pub(crate) async fn supervise(
     // Kills what the shim has not.
     drop(here);
     if lost && end.is_none() {
-        say("the shim did not end the program in time; it was killed");
+        say("the program was killed, because the shim did not end it in time");
     }
     let code = if lost { Code::LOST } else { code(end) };
     Ran {
@@ -148,7 +151,9 @@ impl Supervision<'_> {
         if signal == Signal::SIGCONT {
             return self.resume();
         }
-        self.stopping |= signal == Signal::SIGTSTP;
+        if signal == Signal::SIGTSTP {
+            self.stopping = Some(Instant::now());
+        }
         // Many programs take SIGHUP for something else: it counts if it ends them.
         self.told_to_end |= signal != Signal::SIGHUP && ENDS.contains(&(signal as i32));
         self.child.link.send(Message::Signal(signal as i32));
@@ -156,7 +161,7 @@ impl Supervision<'_> {
 
     /// Continues a stopped program, but never without the lock: the lease may have ended.
     fn resume(&mut self) {
-        self.stopping = false;
+        self.stopping = None;
         if self.guard.check().is_ok() {
             self.child
                 .link
@@ -175,8 +180,7 @@ impl Supervision<'_> {
         if wants_terminal && self.child.give_terminal() {
             return self.resume();
         }
-        // The program may have ignored a stop that was passed on: the present one may be another's.
-        let passed_on = self.stopping && signal == Signal::SIGTSTP as i32;
+        let passed_on = self.stopping.is_some_and(|at| at.elapsed() < STOPPING);
         if !wants_terminal && !passed_on && !self.child.has_terminal {
             return;
         }

@@ -162,8 +162,11 @@ impl RedisStore {
         let (reply, acked) = route.run_acked(step, command).await?;
         match (writes, reply.as_list()) {
             (Some(writes), [Reply::Int(1), replies]) => {
-                acked?;
-                writes.keep(work::written(replies));
+                let written = work::written(replies);
+                if written.is_ok() {
+                    acked?;
+                }
+                writes.keep(written);
                 Ok(Release::Released)
             }
             (Some(_), [Reply::Int(0)]) => Ok(Release::NotHeld),

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::admission::refused;
 use crate::config::{Address, RedisStoreBuilder};
 use crate::error::of_connecting;
-use crate::handshake::{self, Failure, Opened};
+use crate::handshake::{self, Failure, Opened, no_connection};
 use crate::reply::Reply;
 use crate::subscriptions::Subscriptions;
 use crate::survey::{no_answer, survey};
@@ -21,8 +21,9 @@ use crate::survey::{no_answer, survey};
 /// The longest pause before a connected client asks the next Sentinel.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// The longest that a connected client waits for the answer of one.
+/// How long a connected client waits for the answer of one at first, and at most if none answers in that time.
 const PATIENCE: Duration = Duration::from_millis(500);
+const LONGEST_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Where a Sentinel sees the master.
 #[derive(Debug)]
@@ -48,8 +49,8 @@ pub(crate) async fn open(
         return handshake::open(config, subscriptions).await;
     };
     let mut config = config.clone();
-    // One half is for the Sentinels, the other one for the master.
-    config.connect_timeout /= 2;
+    // A third is for the Sentinels, another one for the master, and the last one for its quarantine.
+    config.connect_timeout /= 3;
     let ask_all = || {
         let sentinel = |host: &Address| Sentinel::new(host, master, &config, subscriptions);
         hosts.iter().map(sentinel).collect()
@@ -59,7 +60,8 @@ pub(crate) async fn open(
     config.address = found.address.clone();
     let mut opened = handshake::open(&config, subscriptions).await?;
     let hint = ": allow the user the command `ROLE`";
-    let role = opened.ask(&["ROLE"]).await;
+    let role = timeout(config.connect_timeout, opened.ask(&["ROLE"])).await;
+    let role = role.map_err(|_| no_connection(&config))?;
     let role = role.map_err(|error| refused(&config, &error, hint))?;
     expect_master(&role, &config.address)?;
     opened.epoch = found.epoch;
@@ -117,17 +119,26 @@ fn known(others: &BTreeSet<String>) -> String {
 /// does not answer the next one at once: a former master serves on for about ten seconds.
 async fn failed_over(mut sentinels: Vec<Sentinel>, epoch: i64) {
     let mut pauses = Backoff::new(PAUSE, PAUSE);
+    let mut patience = PATIENCE;
     loop {
         sleep(pauses.pause()).await;
+        let mut answered = false;
         for _ in 0..sentinels.len() {
-            let asked = timeout(PATIENCE, sentinels[0].ask()).await;
+            let asked = timeout(patience, sentinels[0].ask()).await;
             sentinels.rotate_left(1);
             match asked {
                 Ok(Ok(Answer::Master(seen))) if seen.epoch > epoch => return,
-                Ok(Ok(_)) => break,
+                Ok(Ok(_)) => {
+                    answered = true;
+                    break;
+                }
                 _ => {}
             }
         }
+        patience = match answered {
+            true => PATIENCE,
+            false => LONGEST_PATIENCE.min(patience * 2),
+        };
     }
 }
 

@@ -171,12 +171,14 @@ impl Link {
                 () = sleep_until(again.unwrap_or(settled)), if again.is_some() => {
                     // In a cluster, its lowest slot may be another one by now.
                     self.misplaced.notify_one();
-                    let asked = timeout(patience, self.admission_of(&mut opened)).await;
-                    let Ok(Ok(admission)) = asked else {
-                        return Err(Ended);
-                    };
-                    again = admission.again();
-                    state.send_replace(State::Ready((opened.connection.clone(), admission)));
+                    match timeout(patience, self.admission_of(&mut opened)).await {
+                        Ok(Ok(admission)) => {
+                            again = admission.again();
+                            state.send_replace(State::Ready((opened.connection.clone(), admission)));
+                        }
+                        // Whether the connection is silent, a ping finds out.
+                        _ => again = Some(Instant::now() + SETTLED),
+                    }
                     continue;
                 }
                 () = self.suspicion.notified() => {}

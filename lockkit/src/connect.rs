@@ -39,7 +39,7 @@ use crate::stores;
 /// | `max_hold=1h` | the longest hold | none |
 /// | `poll=5ms..200ms` | the shortest and the longest pause between two polls of a waiter, on stores whose waiters poll | `file:` as shown; `sqlite:` `1ms..200ms`; `redlock:` `5ms..100ms`; others in `lockkit::redis` and `lockkit::sql` |
 /// | `queue=fifo` `barging`, `wake=push` `poll` and more | `redis:`, also with Sentinel and Cluster, described in `lockkit::redis` | `fifo`, `push` |
-/// | `quarantine=30s`, `token_ttl=7d` and more | `redlock:` and `redis:`, described in `lockkit::redis` | `ttl`; `7d` |
+/// | `quarantine=30s`, `token_ttl=7d` and more | `redlock:` and `redis:`, described in `lockkit::redis` | `ttl`, for one server `off`; `7d` |
 /// | `table=`, `wake=push` `poll`, `pin=true` and more | SQL stores, described in `lockkit::sql` | |
 /// | `root=/locks`, `names=encoded` `raw`, `dialect=curator` `kazoo` and more | `zk:`, described in `lockkit::zk`; `ttl` is the session's | as shown first |
 /// | `names=encoded` `raw`, `token_base=0` and more | `etcd:`, described in `lockkit::etcd` | `encoded` |

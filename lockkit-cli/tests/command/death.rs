@@ -41,7 +41,7 @@ fn kill_9_of_the_shim_takes_the_program_and_its_children() {
 
 /// It does not end the program when the lock is lost.
 #[test]
-fn stopped_shim_costs_no_more_than_a_third_of_a_lease() {
+fn stopped_shim_does_not_wait_for_kill_after() {
     let stage = Stage::new();
     let arguments = ["--ttl", "3s", "--kill-after", "10m"];
     let mut running = stage.run(&arguments, "job", "echo $$; exec sleep 600");

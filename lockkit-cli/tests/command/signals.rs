@@ -104,7 +104,8 @@ fn a_stop_that_the_program_ignores_stops_nothing_later() {
     let mut running = stage.run(&["--ttl", "2s"], "job", script);
     let program = running.line_pid();
     running.signal(Signal::TSTP);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    // One that comes soon would be taken for the one that was passed on.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
     kill_process(program, Signal::STOP).unwrap();
     // Longer than the lease: the command itself runs on and renews.
     let waited = stage.code(&["run", "--wait", "4s", "job", "--", "true"]);

@@ -153,9 +153,9 @@ fn waiter_is_forgotten_when_the_clients_runtime_has_stopped() {
         let mut names = entries.map(|entry| entry.unwrap().file_name());
         names.any(|name| name.to_string_lossy().ends_with(".gate"))
     };
+    let mut waiting = Box::pin(waiter.acquire());
     elsewhere.block_on(async {
         let held = holder.acquire().await.unwrap();
-        let mut waiting = Box::pin(waiter.acquire());
         while !gate() {
             let early = timeout(10 * MS, waiting.as_mut()).await;
             assert!(early.is_err(), "{early:?}");
@@ -163,6 +163,7 @@ fn waiter_is_forgotten_when_the_clients_runtime_has_stopped() {
         held.leak();
     });
     drop(home);
+    drop(waiting);
     drop(clients);
     elsewhere.block_on(async {
         let other = LockClient::new(scratch.store()).unwrap();
