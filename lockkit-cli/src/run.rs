@@ -44,12 +44,13 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
     }
     let runtime = runtime()?;
     let began = Instant::now();
-    let client = runtime.block_on(signals.interruptible(open(args, &location)))??;
+    let limit = args.wait.or(args.no_wait.then_some(Duration::ZERO));
+    let client = runtime.block_on(signals.interruptible(open(args, &location, limit)))??;
     let run = Run {
         args,
         store: location.in_words(),
         client: &client,
-        limit: args.wait.map(|limit| limit.saturating_sub(began.elapsed())),
+        limit: limit.map(|limit| limit.saturating_sub(began.elapsed())),
     };
     // The program ends and the lock is released even if a panic unwinds through here.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -75,13 +76,17 @@ fn reports(args: &RunArgs) -> bool {
 }
 
 /// Opens the store, and waits for one that cannot be reached as for a lock that is held.
-async fn open(args: &RunArgs, location: &Location) -> Result<LockClient, Failure> {
+async fn open(
+    args: &RunArgs,
+    location: &Location,
+    limit: Option<Duration>,
+) -> Result<LockClient, Failure> {
     let mut builder = location.builder(true)?.program(program(&args.command));
     if let Some(ttl) = args.ttl {
         builder = builder.lease(Lease::renewed(ttl));
     }
-    if let Some(wait) = args.wait.or(args.no_wait.then_some(Duration::ZERO)) {
-        builder = builder.wait(wait);
+    if let Some(limit) = limit {
+        builder = builder.wait(limit);
     }
     let mut opened = pin!(builder.connect());
     let patience = async {
@@ -255,7 +260,6 @@ impl Run<'_> {
 
     async fn attempt(&self, locks: &MultiLock) -> lockkit::Result<Option<MultiGuard>> {
         match self.limit {
-            _ if self.args.no_wait => locks.try_acquire().await,
             Some(limit) if limit.is_zero() => locks.try_acquire().await,
             Some(limit) => locks.acquire_timeout(limit).await.map(Some),
             None => locks.acquire().await.map(Some),

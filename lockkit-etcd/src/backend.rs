@@ -9,7 +9,7 @@ use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
 use lockkit_core::store::lock;
-use lockkit_core::{Capabilities, LockName, Outcome};
+use lockkit_core::{Capabilities, HolderId, LockName, Outcome};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -169,6 +169,10 @@ impl DistributedLock for EtcdStore {
 
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
         self.shared().note(ticket, text).await
+    }
+
+    fn forget(&self, holder: HolderId) {
+        self.shared().abandon(holder);
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -98,6 +98,14 @@ impl Shared {
         lock(&self.tombstones).insert(holder);
     }
 
+    /// Forgets a ticket that its client cannot release any more. The task of its session deletes its key.
+    pub(crate) fn abandon(&self, holder: HolderId) {
+        // It may stay, as after a release without an answer.
+        self.tickets
+            .with(holder, |entry| entry.data.unanswered += 2);
+        self.released(holder);
+    }
+
     /// A key that makes a ticket wait as long as it exists, as far as is known.
     pub(crate) fn blocker(&self, holder: HolderId) -> Option<Key> {
         self.tickets.with(holder, |entry| entry.data.blocker())?

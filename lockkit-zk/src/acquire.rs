@@ -34,7 +34,9 @@ impl Shared {
     /// The error of an attempt one of whose requests failed. While its node may exist, the attempt may have
     /// been carried out, whatever the answer to that request was.
     async fn of_attempt(&self, ticket: &Ticket, error: BackendError) -> BackendError {
-        let Some(contender) = self.contender(ticket.holder) else {
+        let contender = self.contender(ticket.holder);
+        // The node of an ended session has gone with it.
+        let Some(contender) = contender.filter(|it| !it.session.has_ended()) else {
             return error;
         };
         // A permanent error is returned at once, and then no node may stay.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{Capabilities, LockName, Outcome};
+use lockkit_core::{Capabilities, HolderId, LockName, Outcome};
 use tokio::runtime::Handle;
 use zookeeper_client::Client;
 
@@ -47,7 +47,7 @@ impl ZkStoreBuilder {
     ///   refuses this user.
     ///
     /// # Cancel safety
-    /// Cancel safe: a session without an owner is closed.
+    /// Cancel safe: a session without an owner is closed, or ends with its timeout.
     pub async fn connect(self) -> Result<ZkStore> {
         Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
@@ -130,6 +130,10 @@ impl DistributedLock for ZkStore {
 
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
         self.shared.note(ticket, text).await
+    }
+
+    fn forget(&self, holder: HolderId) {
+        self.shared.abandon(holder);
     }
 
     fn as_any(&self) -> &dyn Any {

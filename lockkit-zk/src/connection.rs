@@ -108,7 +108,7 @@ fn connector(config: &ZkStoreBuilder) -> Result<Connector, Error> {
     Ok(connector)
 }
 
-/// Reads the files anew for each connection, so that certificates can be renewed.
+/// Reads the files anew for each session, so that certificates can be renewed.
 #[cfg(feature = "tls")]
 fn tls_options(tls: &Tls) -> Result<TlsOptions, Error> {
     // The library takes the program's provider of cryptography, and panics if there are several and none is installed.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkit_core::Outcome;
 use lockkit_core::contract::{Release, Renewal, Ticket};
+use lockkit_core::{HolderId, Outcome};
 use tokio::time::sleep;
 use zookeeper_client::Error;
 
@@ -118,6 +118,15 @@ impl Shared {
             true => Release::Released,
             false => Release::NotHeld,
         })
+    }
+
+    /// Ends what there is of a ticket that its client cannot release any more: the session lives on.
+    pub(crate) fn abandon(&self, holder: HolderId) {
+        self.refuse(holder);
+        let left = self.waiters.forget(holder);
+        if let Some(contender) = left.and_then(|left| left.data.contender) {
+            self.delete_late(&contender);
+        }
     }
 
     /// Deletes the node of a hold in the transaction that writes. Returns whether it was there.

@@ -3,6 +3,7 @@
 //! The client library keeps a session over lost connections. After a session has ended, the next request
 //! that needs one begins a new one.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,6 +22,10 @@ use crate::error::{Result, fault, of_request};
 /// How long a request waits for the connection before it fails.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The most bytes of paths that are watched. When it connects again, the library sends them in one request up to 128 kB;
+/// with two, it does not know which reply belongs to which, and never connects again.
+const WATCHED: usize = 120 * 1024;
+
 /// One session, from its begin to its end.
 pub(crate) struct Session {
     pub(crate) client: Client,
@@ -33,6 +38,23 @@ pub(crate) struct Session {
     acknowledged: Mutex<Moment>,
     /// When the last heartbeat was written, acknowledged or not.
     heartbeat: Mutex<Moment>,
+    /// The length of the chroot.
+    root: usize,
+    /// The bytes of the paths that are watched.
+    watched: AtomicUsize,
+}
+
+/// A path that is watched; dropped, it makes room for another.
+pub(crate) struct Watched {
+    session: Arc<Session>,
+    length: usize,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let watched = &self.session.watched;
+        watched.fetch_sub(self.length, Ordering::Relaxed);
+    }
 }
 
 impl Session {
@@ -53,7 +75,27 @@ impl Session {
             // The leader created the session after this moment.
             acknowledged: Mutex::new(began),
             heartbeat: Mutex::new(began),
+            root: chroot.len(),
+            watched: AtomicUsize::new(0),
         }))
+    }
+
+    /// Counts a path that is to be watched.
+    ///
+    /// # Errors
+    /// - [`Outcome::Unavailable`] if too many are: its ticket polls.
+    pub(crate) fn watching(self: &Arc<Self>, path: &str) -> Result<Watched> {
+        let length = self.root + path.len();
+        let session = Arc::clone(self);
+        let before = self.watched.fetch_add(length, Ordering::Relaxed);
+        let watched = Watched { session, length };
+        match before + length <= WATCHED {
+            true => Ok(watched),
+            false => {
+                let why = "the session watches as many nodes as the client library can";
+                Err(fault("watch", Outcome::Unavailable, why))
+            }
+        }
     }
 
     pub(crate) fn id(&self) -> i64 {

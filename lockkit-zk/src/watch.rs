@@ -21,7 +21,7 @@ use zookeeper_client::{EventType, StateWatcher, WatchedEvent};
 use crate::error::{Result, fault, of_request};
 use crate::keys;
 use crate::queue;
-use crate::session::Session;
+use crate::session::{Session, Watched};
 use crate::shared::Shared;
 use crate::waiters::{Node, TicketState};
 
@@ -54,6 +54,7 @@ struct OpenWatch {
     event: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
     /// Whether the deletion of the node frees its place, and tells nothing else.
     conclusive: bool,
+    _counted: Watched,
 }
 
 impl Shared {
@@ -158,11 +159,12 @@ impl NodeWatch {
         let client = &self.session.client;
         let asked = missing.into_iter().map(|node| {
             let path = format!("{}/{node}", self.lock_path);
-            (client.check_and_watch_stat(&path), node)
+            let counted = self.session.watching(&path)?;
+            Ok((client.check_and_watch_stat(&path), node, counted))
         });
-        let asked: Vec<_> = asked.collect();
+        let asked: Vec<_> = asked.collect::<Result<_>>()?;
         let mut all_there = true;
-        for (answer, node) in asked {
+        for (answer, node, counted) in asked {
             let answer = answer.await.map_err(|error| of_request("watch", &error))?;
             let is_own = node == self.node.name();
             if let (Some(stat), watcher) = answer {
@@ -175,6 +177,7 @@ impl NodeWatch {
                     node,
                     event,
                     conclusive: is_own || alone,
+                    _counted: counted,
                 });
             } else {
                 all_there = false;

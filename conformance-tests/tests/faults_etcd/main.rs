@@ -44,6 +44,7 @@ fn tests() -> TestSuite {
         .test(sessions::server_keeps_a_lease_for_as_long_as_is_believed)
         .test(sessions::renewal_tells_of_the_end_of_its_session)
         .test(sessions::sessions_that_are_over_are_forgotten)
+        .test(sessions::hold_ends_with_the_runtime_of_its_client)
         .test(fenced::guarded_work_is_done_during_hold)
         .test(fenced::guarded_work_of_silent_holder_is_refused)
         .test(fenced::guarded_work_of_paused_holder_is_refused)

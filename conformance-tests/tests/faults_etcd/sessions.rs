@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conformance_tests::servers::EtcdCluster;
-use conformance_tests::task::within;
+use conformance_tests::task::{elsewhere, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::contract::{Attempt, DistributedLock as _, Renewal, Ticket};
 use lockkit_core::{ClientId, HolderId, Lease, LockName};
@@ -119,5 +119,24 @@ pub(crate) async fn renewal_tells_of_the_end_of_its_session() -> Outcome {
         let renewed = renewed?;
         ensure(renewed == Renewal::SessionEnded, format!("{renewed:?}"))?;
     }
+    Ok(())
+}
+
+/// The store is of another runtime, and its session goes on.
+pub(crate) async fn hold_ends_with_the_runtime_of_its_client() -> Outcome {
+    let cluster = EtcdCluster::of(1).await?;
+    let store = store(&cluster).await?;
+    let there = store.clone();
+    // It keeps the session.
+    let beside = client_of(&store, TTL)?.lock("beside")?.acquire().await?;
+    elsewhere(async move || {
+        let client = client_of(&there, TTL)?;
+        client.lock("jobs")?.acquire().await?.leak();
+        Ok(())
+    })
+    .await?;
+    let other = client(&cluster, TTL).await?.lock("jobs")?;
+    within(SOON, other.acquire()).await??.release().await?;
+    beside.release().await?;
     Ok(())
 }

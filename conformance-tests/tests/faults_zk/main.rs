@@ -38,6 +38,8 @@ fn tests() -> TestSuite {
         .test(network::window_counts_from_the_last_ping)
         .test(network::grant_after_a_long_wait_is_young)
         .test(network::waiters_keep_their_places_over_lost_connections)
+        .test(network::many_watches_outlive_a_connection)
+        .test(nodes::hold_ends_with_the_runtime_of_its_client)
         .test(network::two_hundred_dropped_acquires_on_a_bad_link)
         .test(steps::step_returns_its_true_outcome_whichever_request_fails)
         .test(steps::user_who_may_not_list_leaves_no_node)

@@ -75,6 +75,30 @@ pub(crate) async fn create_without_a_reply_is_one_node() -> Outcome {
     Ok(())
 }
 
+/// More paths than the client library can send in one request.
+pub(crate) async fn many_watches_outlive_a_connection() -> Outcome {
+    let plot = Plot::new().await?;
+    let proxy = proxied(&plot).await?;
+    let client = client(plot.builder_at(proxy.addr().port()).session(LONG)).await?;
+    let names = (0..500).map(|number| format!("{number}/{}", "x".repeat(300)));
+    let mut guards = Vec::new();
+    for name in names {
+        guards.push(client.lock(name)?.acquire().await?);
+    }
+    // Until each has its watch.
+    sleep(Duration::from_secs(1)).await;
+    proxy.reset();
+    let other = client.lock("other")?;
+    within(SOON * 2, other.acquire()).await??.release().await?;
+    for guard in &guards {
+        guard.check()?;
+    }
+    for guard in guards {
+        within(SOON, guard.release()).await??;
+    }
+    Ok(())
+}
+
 pub(crate) async fn release_without_a_reply_is_a_release() -> Outcome {
     let plot = Plot::new().await?;
     let proxy = proxied(&plot).await?;

@@ -1,16 +1,17 @@
 //! Sessions and nodes that end from outside.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::loss::loss_of;
 use conformance_tests::setups::ZkSetup;
-use conformance_tests::task::{acquire, spawn, until, within};
+use conformance_tests::task::{acquire, elsewhere, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::{Lease, LockClient, LossReason, window};
 use lockkit_zk::ZkStore;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::{LONG, Plot, SOON, TTL, client};
+use crate::world::{LONG, Plot, SOON, TTL, client, client_of};
 
 pub(crate) async fn ended_session_is_reported_to_holder_and_waiter() -> Outcome {
     let plot = Plot::new().await?;
@@ -213,4 +214,19 @@ pub(crate) async fn is_free(plot: &Plot, clients: &[LockClient; 2]) -> Outcome {
     let guard = guard.ok_or_else(|| Failure::new("a free lock was refused"))?;
     guard.release().await?;
     Ok(())
+}
+
+/// The store is of another runtime, and its session goes on.
+pub(crate) async fn hold_ends_with_the_runtime_of_its_client() -> Outcome {
+    let plot = Plot::new().await?;
+    let store = Arc::new(plot.builder().session(LONG).connect().await?);
+    let there = Arc::clone(&store);
+    elsewhere(async move || {
+        let client = client_of(there, LONG)?;
+        client.lock("jobs")?.acquire().await?.leak();
+        Ok(())
+    })
+    .await?;
+    plot.queued(0).await?;
+    ensure(store.tickets() == 0, "a ticket is kept")
 }

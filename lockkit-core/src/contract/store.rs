@@ -118,7 +118,8 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     }
 
     /// The client does not release this ticket, or not any more: another one has its hold, its lease ends it, or the
-    /// client's runtime has stopped. The store forgets what it keeps of it in this process, and asks the server nothing.
+    /// client's runtime has stopped. The store forgets what it keeps of it in this process. It asks the server for nothing, unless
+    /// nothing else ends the hold.
     fn forget(&self, _holder: HolderId) {}
 
     /// The store itself; a decorator returns the store inside it. It serves

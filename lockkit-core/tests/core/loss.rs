@@ -365,3 +365,15 @@ async fn note_is_shown_and_finds_that_the_hold_has_ended() {
     let late = guard.note("at 50 %").await;
     assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
 }
+
+/// The work has ended before.
+#[tokio::test(start_paused = true)]
+async fn scope_reports_a_loss_that_the_release_finds() {
+    let (store, client) = setup();
+    let other = LockClient::new(store.connect()).unwrap();
+    let broken = other.lock("a").unwrap();
+    let lock = client.lock("a").unwrap();
+    let work = lock.scope(async |_| broken.break_lock().await.map(drop));
+    let done = work.await;
+    assert!(matches!(done, Err(Error::Lost { .. })), "{done:?}");
+}

@@ -60,6 +60,22 @@ async fn sends_one_request_for_each_name_when_all_are_free() {
 
 /// `b` is busy: `a` stays, and `c`, which is waited for after it, is given back.
 #[tokio::test(start_paused = true)]
+async fn try_takes_all_or_nothing() {
+    let (store, client) = setup();
+    let other = LockClient::new(store.connect()).unwrap();
+    let both = multi(&client, &["a", "b"]).unwrap();
+    let held = both.try_acquire().await.unwrap().expect("both are free");
+    assert_eq!(held.guards().len(), 2);
+    held.release().await.unwrap();
+    let busy = other.lock("b").unwrap().acquire().await.unwrap();
+    assert!(both.try_acquire().await.unwrap().is_none());
+    client.drain().await;
+    let a = other.lock("a").unwrap().try_acquire().await.unwrap();
+    a.expect("it is free").release().await.unwrap();
+    busy.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn holds_no_later_name_while_it_waits() {
     let (store, client) = setup();
     let other = LockClient::new(store.connect()).unwrap();
