@@ -394,8 +394,8 @@ pub(crate) async fn refusal_of_one_sentinel_is_unavailable_while_others_are_slow
         group.ask(at, &words).await?;
         let way = Proxy::start(([127, 0, 0, 1], port).into()).await?;
         if at > 0 {
-            // They let it in, but do not answer within half of `connect_timeout`.
-            way.delay_both(Duration::from_millis(350));
+            // They let it in, but do not answer within a third of `connect_timeout`.
+            way.delay_both(Duration::from_millis(250));
         }
         ports.push(way.addr().port());
         ways.push(way);
