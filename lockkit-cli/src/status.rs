@@ -6,7 +6,6 @@ use std::time::Duration;
 use lockkit::contract::LockState;
 use lockkit::file::FileStore;
 use lockkit::{Error, Lock};
-
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 

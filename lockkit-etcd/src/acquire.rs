@@ -145,8 +145,8 @@ impl Shared {
             tried.created = None;
         }
         self.tried(at, ticket.holder, &mut tried);
-        if at.created.is_some_and(|_| tried.created != at.created) {
-            // No event has reported that yet.
+        if at.created.is_some() && tried.created != at.created {
+            // Its key was deleted, and no event has reported that yet.
             return Ok(None);
         }
         let Some(created) = tried.created.filter(|_| tried.holds) else {

@@ -1,7 +1,7 @@
 //! The connections to the servers of the cluster.
 //!
-//! The client library spreads requests over all servers, dead ones too. So here each server has a client of
-//! its own, and all requests go to one of them until it fails. A request that was never sent goes to the
+//! The client library spreads requests over all servers, dead ones too. So here all requests go to one
+//! server until it fails, by a client for it alone. A request that was never sent goes to the
 //! next server at once. A request that may have been executed is an error, which the caller may repeat.
 
 use std::sync::{Arc, Mutex};

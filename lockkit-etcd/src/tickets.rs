@@ -76,7 +76,7 @@ impl Shared {
             let Some(contender) = &mut entry.data.contender else {
                 return;
             };
-            if tried.created.is_none() || at.created.is_some_and(|_| at.created != tried.created) {
+            if tried.created.is_none() || at.created.is_some() && at.created != tried.created {
                 return;
             }
             contender.created = tried.created;
@@ -90,20 +90,22 @@ impl Shared {
 
     /// Forgets a ticket for good, after the answer to its release.
     pub(crate) fn released(&self, holder: HolderId) {
+        self.forget(holder, |unanswered| unanswered.saturating_sub(1));
+    }
+
+    /// Forgets a ticket that its client cannot release any more. Its key may stay, as after a release without an
+    /// answer: then the task of its session deletes it.
+    pub(crate) fn abandon(&self, holder: HolderId) {
+        self.forget(holder, |unanswered| unanswered + 1);
+    }
+
+    fn forget(&self, holder: HolderId, change: impl FnOnce(u32) -> u32) {
         if let Some(mut forgotten) = self.tickets.forget(holder) {
             let position = &mut forgotten.data;
-            position.unanswered = position.unanswered.saturating_sub(1);
+            position.unanswered = change(position.unanswered);
             position.unwatch(holder, &mut lock(&self.watches));
         }
         lock(&self.tombstones).insert(holder);
-    }
-
-    /// Forgets a ticket that its client cannot release any more. The task of its session deletes its key.
-    pub(crate) fn abandon(&self, holder: HolderId) {
-        // It may stay, as after a release without an answer.
-        self.tickets
-            .with(holder, |entry| entry.data.unanswered += 2);
-        self.released(holder);
     }
 
     /// A key that makes a ticket wait as long as it exists, as far as is known.

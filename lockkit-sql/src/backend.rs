@@ -159,6 +159,10 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
+        if self.dialect().active_session().is_some_and(|it| it.pins) {
+            // The runtime of the session may have ended.
+            let _ = self.dialect().listen();
+        }
         let ticket = ticket.clone();
         let attempt = |dialect: Arc<D>| async move {
             let acquire = async |key| match ticket.mode.is_exclusive() {
@@ -169,8 +173,6 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
             let number = waiters.attempted(&ticket);
             let result = match dialect.active_session() {
                 Some(session) if session.pins => {
-                    // The runtime of the session may have ended.
-                    let _ = dialect.listen();
                     let address = || dialect.pool().address();
                     session.attempt(&ticket, address, acquire).await
                 }

@@ -136,7 +136,7 @@ impl<D: Dialect> fmt::Debug for SqlStoreBuilder<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqlStoreBuilder")
             .field("backend", &<D as Steps>::Driver::ERRORS.backend)
-            .field("server", &self.source.read(D::Driver::address))
+            .field("server", &self.source.read(D::Driver::shown))
             .field("options", &self.options)
             .finish_non_exhaustive()
     }

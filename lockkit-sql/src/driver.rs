@@ -93,6 +93,12 @@ pub trait Driver: Database<Row: Columns, Arguments: Bind + IntoArguments<Self>> 
     #[must_use]
     fn address(options: &Connecting<Self>) -> String;
 
+    /// The same with the database and how it uses TLS, for `Debug`.
+    #[must_use]
+    fn shown(options: &Connecting<Self>) -> String {
+        Self::address(options)
+    }
+
     /// The file that a connection made now would use.
     #[must_use]
     fn file(_source: &Source<Self>) -> Option<FileId> {
@@ -268,13 +274,23 @@ mod tests {
     use crate::error::Problem;
 
     #[test]
-    fn classifies_what_a_full_server_says() {
+    fn codes_tell_the_effect() {
         let busy = (Problem::Busy, Outcome::Unavailable);
         let full = (Problem::Limit, Outcome::Unavailable);
+        let read_only = (Problem::ReadOnly, Outcome::Unavailable);
+        let lost = (Problem::Connection, Outcome::Indeterminate);
+        let forbidden = (Problem::Permission, Outcome::Rejected);
         let unknown = (Problem::Limit, Outcome::Indeterminate);
         for (errors, code, expected) in [
             (sqlx::Postgres::ERRORS, "53300", full),
+            (sqlx::Postgres::ERRORS, "25006", read_only),
+            (sqlx::Postgres::ERRORS, "57P01", lost),
+            (sqlx::Postgres::ERRORS, "40001", busy),
+            (sqlx::Postgres::ERRORS, "42501", forbidden),
             (sqlx::MySql::ERRORS, "1040", full),
+            (sqlx::MySql::ERRORS, "1290", read_only),
+            (sqlx::MySql::ERRORS, "1927", lost),
+            (sqlx::MySql::ERRORS, "1205", busy),
             (sqlx::Sqlite::ERRORS, "13", full),
             // The upper bytes say why it is busy, and which operation on the disk has failed.
             (sqlx::Sqlite::ERRORS, "517", busy),

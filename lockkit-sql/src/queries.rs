@@ -285,6 +285,7 @@ struct Writer<'w, R> {
 
 impl<R: Fn(&str) -> Template> Writer<'_, R> {
     fn query(&self, text: &str) -> Template {
+        debug_assert!(!text.trim().is_empty(), "a query is missing");
         (self.read)(&self.words.write(text))
     }
 

@@ -148,8 +148,8 @@ impl Shared {
         Ok(true)
     }
 
-    /// Deletes, a while after a create request that has no answer and no node, the node that it has created
-    /// since.
+    /// Deletes a while later the node of a ticket that has gone: one that is left, or one that a create request without
+    /// an answer has made since.
     ///
     /// A server refuses what comes late on a connection that was replaced. But if it stalls between reading
     /// a request and queueing it, the requests of the next connection may overtake that one. The session

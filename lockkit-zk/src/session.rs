@@ -3,7 +3,7 @@
 //! The client library keeps a session over lost connections. After a session has ended, the next request
 //! that needs one begins a new one.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,20 +40,38 @@ pub(crate) struct Session {
     heartbeat: Mutex<Moment>,
     /// The length of the chroot.
     root: usize,
-    /// The bytes of the paths that are watched.
-    watched: AtomicUsize,
+    watched: Mutex<WatchedPaths>,
 }
 
-/// A path that is watched; dropped, it makes room for another.
+/// The paths that are watched, each with the number of its watches. The library sends each once.
+#[derive(Default)]
+struct WatchedPaths {
+    counts: HashMap<String, u32>,
+    bytes: usize,
+}
+
+/// A watch that is counted; dropped, it makes room for another.
 pub(crate) struct Watched {
     session: Arc<Session>,
-    length: usize,
+    path: String,
+}
+
+impl Watched {
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let watched = &self.session.watched;
-        watched.fetch_sub(self.length, Ordering::Relaxed);
+        let mut watched = lock(&self.session.watched);
+        if let Some(count) = watched.counts.get_mut(&self.path) {
+            *count -= 1;
+            if *count == 0 {
+                watched.counts.remove(&self.path);
+                watched.bytes -= self.session.root + self.path.len();
+            }
+        }
     }
 }
 
@@ -76,7 +94,7 @@ impl Session {
             acknowledged: Mutex::new(began),
             heartbeat: Mutex::new(began),
             root: chroot.len(),
-            watched: AtomicUsize::new(0),
+            watched: Mutex::default(),
         }))
     }
 
@@ -84,18 +102,19 @@ impl Session {
     ///
     /// # Errors
     /// - [`Outcome::Unavailable`] if too many are: its ticket polls.
-    pub(crate) fn watching(self: &Arc<Self>, path: &str) -> Result<Watched> {
-        let length = self.root + path.len();
-        let session = Arc::clone(self);
-        let before = self.watched.fetch_add(length, Ordering::Relaxed);
-        let watched = Watched { session, length };
-        match before + length <= WATCHED {
-            true => Ok(watched),
-            false => {
+    pub(crate) fn watching(self: &Arc<Self>, path: String) -> Result<Watched> {
+        let mut watched = lock(&self.watched);
+        if !watched.counts.contains_key(&path) {
+            let bytes = watched.bytes + self.root + path.len();
+            if bytes > WATCHED {
                 let why = "the session watches as many nodes as the client library can";
-                Err(fault("watch", Outcome::Unavailable, why))
+                return Err(fault("watch", Outcome::Unavailable, why));
             }
+            watched.bytes = bytes;
         }
+        *watched.counts.entry(path.clone()).or_default() += 1;
+        let session = Arc::clone(self);
+        Ok(Watched { session, path })
     }
 
     pub(crate) fn id(&self) -> i64 {

@@ -15,7 +15,7 @@ use lockkit_core::store::waiters::Entry;
 use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use tokio::select;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use zookeeper_client::{EventType, StateWatcher, WatchedEvent};
 
 use crate::error::{Result, fault, of_request};
@@ -92,7 +92,11 @@ impl NodeWatch {
             match self.until_gone().await {
                 Ok(lost) => break lost,
                 Err(_) if self.session.has_ended() => break Some(LossReason::SessionEnded),
-                Err(_) => sleep(self.backoff.pause()).await,
+                Err(_) => {
+                    // What is watched is read on: the session may have no room for more watches for long.
+                    let pause = self.backoff.pause();
+                    drop(timeout(pause, self.events()).await);
+                }
             }
         };
         if let (Some(reason), Some(shared)) = (lost, self.shared.upgrade()) {
@@ -157,12 +161,15 @@ impl NodeWatch {
         self.session.connected("watch").await?;
         // Sends all requests before it waits for the first answer.
         let client = &self.session.client;
-        let asked = missing.into_iter().map(|node| {
+        let counted = missing.into_iter().map(|node| {
             let path = format!("{}/{node}", self.lock_path);
-            let counted = self.session.watching(&path)?;
-            Ok((client.check_and_watch_stat(&path), node, counted))
+            Ok((self.session.watching(path)?, node))
         });
-        let asked: Vec<_> = asked.collect::<Result<_>>()?;
+        let counted: Vec<_> = counted.collect::<Result<_>>()?;
+        let ask = |(counted, node): (Watched, String)| {
+            (client.check_and_watch_stat(counted.path()), node, counted)
+        };
+        let asked: Vec<_> = counted.into_iter().map(ask).collect();
         let mut all_there = true;
         for (answer, node, counted) in asked {
             let answer = answer.await.map_err(|error| of_request("watch", &error))?;
@@ -187,14 +194,13 @@ impl NodeWatch {
                 }
             }
         }
-        self.open
-            .sort_by_key(|watch| watch.node == self.node.name());
         Ok(all_there)
     }
 
     /// Waits for an event and takes in all that have come.
     async fn events(&mut self) {
         let Self { open, node, .. } = self;
+        open.sort_by_key(|watch| watch.node == node.name());
         poll_fn(|context| {
             let before = open.len();
             open.retain_mut(|watch| {

@@ -124,6 +124,7 @@ pub(crate) async fn renewal_tells_of_the_end_of_its_session() -> Outcome {
 
 /// The store is of another runtime, and its session goes on.
 pub(crate) async fn hold_ends_with_the_runtime_of_its_client() -> Outcome {
+    const TTL: Duration = Duration::from_secs(10);
     let cluster = EtcdCluster::of(1).await?;
     let store = store(&cluster).await?;
     let there = store.clone();

@@ -67,6 +67,12 @@ impl Driver for sqlx::MySql {
         socket.map_or_else(tcp, |path| path.display().to_string())
     }
 
+    fn shown(options: &MySqlConnectOptions) -> String {
+        let (address, mode) = (Self::address(options), options.get_ssl_mode());
+        let database = options.get_database().unwrap_or_default();
+        format!("{address}/{database} {mode:?}")
+    }
+
     fn send<'c>(
         connection: &'c mut MySqlConnection,
         message: impl Execute<'static, Self> + 'static,

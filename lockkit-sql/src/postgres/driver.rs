@@ -61,6 +61,14 @@ impl Driver for sqlx::Postgres {
         host_and_port(host, options.get_port())
     }
 
+    fn shown(options: &PgConnectOptions) -> String {
+        let address = Self::address(options);
+        // Without one in the URL it is the user's name.
+        let named = |database: &&str| *database != options.get_username();
+        let database = options.get_database().filter(named).unwrap_or_default();
+        format!("{address}/{database} {:?}", options.get_ssl_mode())
+    }
+
     fn send<'c>(
         connection: &'c mut PgConnection,
         message: impl Execute<'static, Self> + 'static,
