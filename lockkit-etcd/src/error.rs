@@ -197,44 +197,82 @@ mod tests {
     use super::*;
 
     fn server(code: Code, text: &str) -> Verdict {
-        let text = format!("etcdserver: {text}");
         judge(&Error::GRpcStatus(Status::new(code, text)))
     }
 
     #[test]
-    fn code_and_text_tell_the_effect() {
-        use Code::{
-            Cancelled, InvalidArgument as Invalid, OutOfRange, PermissionDenied, ResourceExhausted,
-            Unauthenticated, Unavailable, Unknown,
-        };
-        use Outcome::{Indeterminate as Lost, Rejected, Unavailable as Undone};
-        for (code, text, outcome, again) in [
-            (Unavailable, "no leader", Undone, false),
-            (ResourceExhausted, "too many requests", Undone, false),
-            // It is due to this connection.
-            (Invalid, "revision of auth store is old", Undone, true),
-            (Unavailable, "rpc not supported for learner", Undone, true),
-            (PermissionDenied, "permission denied", Rejected, false),
-            (Invalid, "authentication failed", Rejected, false),
-            (Unauthenticated, "invalid auth token", Rejected, false),
-            (Invalid, "user name is empty", Rejected, false),
-            (Unavailable, "leader changed", Lost, false),
-            (Unavailable, "request timed out", Lost, false),
-            (Unavailable, "server stopped", Lost, false),
-            (Unknown, "h2 protocol error: broken pipe", Lost, false),
-            (Cancelled, "operation was canceled", Lost, false),
-            (ResourceExhausted, "database space exceeded", Lost, false),
-            (OutOfRange, "message length too large", Lost, false),
+    fn temporary_refusal_is_unavailable() {
+        for (code, text) in [
+            (Code::Unavailable, "etcdserver: no leader"),
+            (Code::ResourceExhausted, "etcdserver: too many requests"),
+        ] {
+            assert_eq!(server(code, text).outcome, Outcome::Unavailable, "{text}");
+        }
+    }
+
+    #[test]
+    fn another_connection_is_tried_at_once_after_a_refusal_that_is_due_to_this_one() {
+        for (code, text) in [
+            (
+                Code::InvalidArgument,
+                "etcdserver: revision of auth store is old",
+            ),
+            (
+                Code::Unavailable,
+                "etcdserver: rpc not supported for learner",
+            ),
         ] {
             let verdict = server(code, text);
-            assert_eq!((verdict.outcome, verdict.again), (outcome, again), "{text}");
-            assert!(verdict.reconnect || !again, "{text}");
+            assert_eq!(verdict.outcome, Outcome::Unavailable, "{text}");
+            assert!(verdict.reconnect && verdict.again, "{text}");
+        }
+    }
+
+    #[test]
+    fn permanent_refusal_is_rejected() {
+        for (code, text) in [
+            (Code::PermissionDenied, "etcdserver: permission denied"),
+            (
+                Code::InvalidArgument,
+                "etcdserver: authentication failed, invalid user ID or password",
+            ),
+            (Code::Unauthenticated, "etcdserver: invalid auth token"),
+            (Code::InvalidArgument, "etcdserver: user name is empty"),
+        ] {
+            assert_eq!(server(code, text).outcome, Outcome::Rejected, "{text}");
+        }
+    }
+
+    #[test]
+    fn lost_answer_is_indeterminate() {
+        for (code, text) in [
+            (Code::Unavailable, "etcdserver: leader changed"),
+            (Code::Unavailable, "etcdserver: request timed out"),
+            (
+                Code::Unavailable,
+                "etcdserver: request timed out, possibly due to previous leader failure",
+            ),
+            (Code::Unavailable, "etcdserver: server stopped"),
+            (Code::Unknown, "h2 protocol error: broken pipe"),
+            (Code::Cancelled, "operation was canceled"),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded",
+            ),
+            (
+                Code::OutOfRange,
+                "Error, decoded message length too large: found 5000000 bytes",
+            ),
+        ] {
+            let verdict = server(code, text);
+            assert_eq!(verdict.outcome, Outcome::Indeterminate, "{text}");
+            assert!(!verdict.again, "{text}");
         }
     }
 
     #[test]
     fn ended_lease_is_recognized() {
-        let verdict = server(Code::NotFound, "requested lease not found");
+        let verdict = server(Code::NotFound, "etcdserver: requested lease not found");
         assert!(verdict.lease_gone);
         let gone = Error::LeaseKeepAliveError("lease not found".to_owned());
         assert!(judge(&gone).lease_gone);

@@ -275,28 +275,56 @@ mod tests {
 
     #[test]
     fn codes_tell_the_effect() {
-        let busy = (Problem::Busy, Outcome::Unavailable);
-        let full = (Problem::Limit, Outcome::Unavailable);
-        let read_only = (Problem::ReadOnly, Outcome::Unavailable);
-        let lost = (Problem::Connection, Outcome::Indeterminate);
-        let forbidden = (Problem::Permission, Outcome::Rejected);
-        let unknown = (Problem::Limit, Outcome::Indeterminate);
-        for (errors, code, expected) in [
-            (sqlx::Postgres::ERRORS, "53300", full),
-            (sqlx::Postgres::ERRORS, "25006", read_only),
-            (sqlx::Postgres::ERRORS, "57P01", lost),
-            (sqlx::Postgres::ERRORS, "40001", busy),
-            (sqlx::Postgres::ERRORS, "42501", forbidden),
-            (sqlx::MySql::ERRORS, "1040", full),
-            (sqlx::MySql::ERRORS, "1290", read_only),
-            (sqlx::MySql::ERRORS, "1927", lost),
-            (sqlx::MySql::ERRORS, "1205", busy),
-            (sqlx::Sqlite::ERRORS, "13", full),
-            // The upper bytes say why it is busy, and which operation on the disk has failed.
-            (sqlx::Sqlite::ERRORS, "517", busy),
-            (sqlx::Sqlite::ERRORS, "778", unknown),
+        use Outcome::{Indeterminate, Rejected, Unavailable};
+        use Problem::{Busy, Connection, Limit, Permission, ReadOnly, Refused, Schema};
+        let postgres = [
+            ("25006", ReadOnly, Unavailable),
+            ("28P01", Permission, Rejected),
+            ("42501", Permission, Rejected),
+            ("42P01", Schema, Rejected),
+            ("55P03", Busy, Unavailable),
+            ("40001", Busy, Unavailable),
+            ("23505", Busy, Unavailable),
+            ("53300", Limit, Unavailable),
+            ("57P03", Connection, Unavailable),
+            ("57P01", Connection, Indeterminate),
+            ("08P01", Connection, Indeterminate),
+            ("22021", Refused, Rejected),
+        ];
+        let mysql = [
+            ("1290", ReadOnly, Unavailable),
+            ("1792", ReadOnly, Unavailable),
+            ("1836", ReadOnly, Unavailable),
+            ("3100", ReadOnly, Unavailable),
+            ("1045", Permission, Rejected),
+            ("1146", Schema, Rejected),
+            ("1205", Busy, Unavailable),
+            ("1213", Busy, Unavailable),
+            ("1040", Limit, Unavailable),
+            ("1927", Connection, Indeterminate),
+            ("1064", Refused, Rejected),
+            ("HY000", Refused, Rejected),
+        ];
+        // The upper bytes say why it is busy, and which operation on the disk has failed.
+        let sqlite = [
+            ("5", Busy, Unavailable),
+            ("517", Busy, Unavailable),
+            ("8", ReadOnly, Rejected),
+            ("1032", ReadOnly, Rejected),
+            ("13", Limit, Unavailable),
+            ("778", Limit, Indeterminate),
+            ("26", Refused, Rejected),
+        ];
+        for (errors, codes) in [
+            (sqlx::Postgres::ERRORS, &postgres[..]),
+            (sqlx::MySql::ERRORS, &mysql),
+            (sqlx::Sqlite::ERRORS, &sqlite),
         ] {
-            assert_eq!((errors.classify)(code, ""), expected, "{code}");
+            for (code, problem, outcome) in codes {
+                assert_eq!((errors.classify)(code, ""), (*problem, *outcome), "{code}");
+            }
         }
+        let missing = (sqlx::Sqlite::ERRORS.classify)("1", "no such table: a");
+        assert_eq!(missing, (Schema, Rejected));
     }
 }
