@@ -132,7 +132,7 @@ impl Drop for Child {
             && let Some(group) = self.group
         {
             // The shim has ended, or has not collected the program: the number still belongs to the program.
-            family::send(Signal::KILL, group, false, false);
+            family::send(Signal::KILL, group);
         }
         let deadline = now() + DEATH;
         let mut pause = Duration::from_micros(100);

@@ -31,26 +31,30 @@ pub(crate) fn has_members(group: Pid) -> bool {
     test_kill_process_group(group) != Err(rustix::io::Errno::SRCH)
 }
 
-/// Sends a signal to the members of the group of `leader` and, if `all`, to processes that have left it: every
-/// other descendant of this process, or where the system does not show them, the group that the leader has
-/// moved to. Each process gets it once. `collected`: whether the leader has ended and was waited for.
-pub(crate) fn send(signal: Signal, leader: Pid, all: bool, collected: bool) {
-    let family = if all { descendants(&[]) } else { Vec::new() };
+/// Sends a signal to the members of a group.
+pub(crate) fn send(signal: Signal, group: Pid) {
+    // It fails if the group has no member that we may signal.
+    let _ = kill_process_group(group, signal);
+}
+
+/// Sends a signal to the members of the group of `leader` and to processes that have left it: every other descendant of
+/// this process, or where the system does not show them, the group that the leader has moved to. Each process gets it
+/// once. `collected`: whether the leader has ended and was waited for.
+pub(crate) fn send_to_all(signal: Signal, leader: Pid, collected: bool) {
+    let family = descendants(&[]);
     let sees = !family.is_empty();
     let (members, others): (Vec<_>, Vec<_>) = family
         .into_iter()
         .partition(|it: &Process| it.group == leader);
     // Without the leader and members, its number may have become that of another group.
     if !(collected && sees && members.is_empty()) {
-        // It fails if the group has no member that we may signal.
-        let _ = kill_process_group(leader, signal);
+        send(signal, leader);
     }
-    if all
-        && !TELLS_DESCENDANTS
+    if !TELLS_DESCENDANTS
         && let Ok(group) = getpgid(Some(leader))
         && group != leader
     {
-        let _ = kill_process_group(group, signal);
+        send(signal, group);
     }
     for process in others {
         let _ = kill_process(process.pid, signal);

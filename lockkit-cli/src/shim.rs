@@ -311,6 +311,9 @@ impl Shim {
     }
 
     fn send(&self, signal: Signal, all: bool) {
-        family::send(signal, self.command, all, self.end.is_some());
+        match all {
+            true => family::send_to_all(signal, self.command, self.end.is_some()),
+            false => family::send(signal, self.command),
+        }
     }
 }
