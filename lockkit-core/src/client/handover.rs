@@ -14,8 +14,8 @@ impl Guard {
     /// Leaves the lock held for another process, which continues the hold with
     /// [`LockClient::adopt`]. Returns the text to give to it.
     ///
-    /// A renewed lease begins anew; of a fixed one, the rest is left. It ends the hold unless it is adopted before. A shortest or longest hold time
-    /// ends here: who adopts has its own. The text is a key to the lock: do not log it.
+    /// Unless the hold is adopted before, its lease ends it: a renewed lease begins anew, of a fixed one the rest is
+    /// left. A shortest or longest hold time ends here: who adopts has its own. The text is a key to the lock: do not log it.
     ///
     /// # Errors
     /// In each case the guard is gone, as if it had been dropped.
