@@ -390,12 +390,7 @@ impl DistributedLock for RedisStore {
     async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt> {
         let former = &from.to_string();
         let adopt = |route| self.take_over(route, former, ticket);
-        let adopted = self.masters.on("adopt", &ticket.name, adopt).await?;
-        if matches!(adopted, Attempt::Granted(_)) {
-            // Nobody releases it any more.
-            self.masters.waiters().forget(from);
-        }
-        Ok(adopted)
+        self.masters.on("adopt", &ticket.name, adopt).await
     }
 
     fn forget(&self, holder: HolderId) {

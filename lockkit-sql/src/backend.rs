@@ -257,10 +257,6 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
             let number = waiters.attempted(&ticket);
             let result = shares::adopt(&*dialect, from, &ticket).await;
             waiters.answered(&ticket, number, &result);
-            if matches!(result, Ok(Attempt::Granted(_))) {
-                // Nobody releases it any more.
-                waiters.forget(from);
-            }
             result
         };
         self.run("adopt", adopt).await

@@ -110,13 +110,12 @@ impl Context {
             return Ok(name.clone());
         }
         LockName::new(format!("{}{name}", self.prefix)).map_err(|_| {
-            let what = format!(
+            Error::invalid(format!(
                 "the name has {} bytes with the prefix `{}`: at most {} are possible",
                 self.prefix.len() + name.as_str().len(),
                 self.prefix,
                 LockName::MAX_LEN,
-            );
-            Error::InvalidOption { what }
+            ))
         })
     }
 

@@ -33,13 +33,17 @@ impl Guard {
     pub fn defer_release(self) -> Result<DeferredRelease> {
         let held = self.held().clone();
         let (_, unfinished) = held.leave(true)?;
-        Ok(DeferredRelease {
-            owed: Some((held, unfinished)),
-        })
+        Ok(DeferredRelease::new(held, unfinished))
     }
 }
 
 impl DeferredRelease {
+    /// Of a hold that has [left](Held::leave) the client.
+    pub(crate) const fn new(held: Held, unfinished: Outstanding) -> Self {
+        let owed = Some((held, unfinished));
+        Self { owed }
+    }
+
     /// The lock was released: the client forgets it, and sends nothing.
     pub fn done(mut self) {
         if let Some((held, _unfinished)) = self.owed.take() {

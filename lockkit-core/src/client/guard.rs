@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::client::hold::Hold;
 use crate::client::label::check_note;
+use crate::client::outstanding::Outstanding;
 use crate::client::release::release;
 use crate::client::shared::Held;
 use crate::contract::{
@@ -29,22 +30,26 @@ use crate::time::lease::Lease;
 /// [`with_max_hold`](crate::Lock::with_max_hold) limit ends it.
 #[must_use = "a guard that is not kept releases its lock at once"]
 pub struct Guard {
-    /// `None` once it was consumed.
-    held: Option<Held>,
+    held: Held,
+    /// Its part of the hold has ended, and dropping it does nothing.
+    ended: bool,
 }
 
 impl Guard {
     /// The guard that was counted for this caller.
     pub(crate) const fn new(held: Held) -> Self {
-        Self { held: Some(held) }
+        let ended = false;
+        Self { held, ended }
     }
 
-    pub(crate) fn held(&self) -> &Held {
-        match &self.held {
-            Some(held) => held,
-            // Only methods that take the guard by value leave `None` behind.
-            None => unreachable_consumed(),
-        }
+    pub(crate) const fn held(&self) -> &Held {
+        &self.held
+    }
+
+    /// Ends this guard, as [`Held::drop_guard`].
+    fn end(&mut self) -> Result<Option<(Moment, Outstanding)>> {
+        self.ended = true;
+        self.held.drop_guard()
     }
 
     /// The lock's name.
@@ -234,12 +239,9 @@ impl Guard {
     /// # Cost
     /// One round trip for the last guard, none for the others.
     pub async fn release(mut self) -> Result<()> {
-        let Some(held) = self.held.take() else {
-            return Ok(());
-        };
-        match held.drop_guard()? {
+        match self.end()? {
             None => Ok(()),
-            Some((until, unfinished)) => release(&held, until, unfinished, None).await,
+            Some((until, unfinished)) => release(&self.held, until, unfinished, None).await,
         }
     }
 
@@ -263,11 +265,9 @@ impl Guard {
     /// One round trip.
     #[doc(hidden)]
     pub async fn release_with(mut self, work: Work) -> Result<()> {
-        let (until, unfinished) = self.held().leave(true)?;
-        match self.held.take() {
-            Some(held) => release(&held, until, unfinished, Some(work)).await,
-            None => Ok(()),
-        }
+        let (until, unfinished) = self.held.leave(true)?;
+        self.ended = true;
+        release(&self.held, until, unfinished, Some(work)).await
     }
 
     /// Keeps the lock until its lease ends, without a guard; with a [shortest hold time](crate::Lock::with_min_hold)
@@ -276,11 +276,9 @@ impl Guard {
     /// It is not renewed for longer once the other guards of the hold are gone. Where the lease is a session's,
     /// the client releases the lock at the time at which a lease of its own would have ended.
     pub fn leak(mut self) {
-        if let Some(held) = self.held.take() {
-            held.hold.leak();
-            // A hold that was lost has nothing to leak.
-            let _ = held.drop_guard();
-        }
+        self.held.hold.leak();
+        // A hold that was lost has nothing to leak.
+        let _ = self.end();
     }
 }
 
@@ -311,31 +309,16 @@ pub(crate) async fn protect<F: Future, L>(
 impl Drop for Guard {
     /// Hands the ticket of the last guard to the reaper. Never blocks or panics. INV-8.
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
-        if let Ok(Some(_unfinished)) = held.drop_guard() {
-            held.release_later();
+        if !self.ended
+            && let Ok(Some(_unfinished)) = self.end()
+        {
+            self.held.release_later();
         }
     }
 }
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Guard");
-        if let Some(Held { hold, .. }) = &self.held {
-            debug
-                .field("name", &hold.name)
-                .field("token", &hold.token)
-                .field("holder", &hold.ticket.holder);
-        }
-        debug.finish_non_exhaustive()
+        self.held.fmt(f)
     }
-}
-
-#[expect(
-    clippy::panic,
-    reason = "no method leaves a consumed guard where it could be used"
-)]
-#[cold]
-fn unreachable_consumed() -> ! {
-    panic!("a consumed guard was used")
 }

@@ -1,9 +1,9 @@
 //! A hold that passes from one guard to another: to another process, or to a reader of the same client.
 
+use crate::client::deferred::DeferredRelease;
 use crate::client::guard::Guard;
 use crate::client::hold::Hold;
 use crate::client::lock_client::LockClient;
-use crate::client::outstanding::Outstanding;
 use crate::client::queue::Key;
 use crate::client::shared::Held;
 use crate::client::try_acquire::try_acquire;
@@ -48,7 +48,8 @@ impl Guard {
     /// other readers wait for its release.
     ///
     /// # Errors
-    /// In each case the guard is gone, as if it had been dropped.
+    /// In each case the guard is gone, as if it had been dropped; after an error of the store the lock is released at
+    /// once, also within a shortest hold time.
     /// - [`Error::Unsupported`] if the store has exclusive locks only.
     /// - [`Error::InvalidOption`] if the hold is none to write, has other guards, or was [leaked](Guard::leak).
     /// - [`Error::Lost`] if the hold was lost.
@@ -65,41 +66,37 @@ impl Guard {
         context.check_mode(Mode::Read)?;
         let ticket = self.ticket();
         if !ticket.mode.is_exclusive() {
-            let what = format!(
+            return Err(Error::invalid(format!(
                 "a hold to {} cannot be made one to read: it shares the lock already",
                 ticket.mode
-            );
-            return Err(Error::InvalidOption { what });
+            )));
         }
         if !context.capabilities.adopts {
             self.check()?;
             return Ok(self);
         }
-        let (options, least) = held.hold.passed_on();
+        let options = held.hold.passed_on();
         let ttl = options.lease.ttl();
         let key = Key::new(ticket.name.clone(), Mode::Read, ttl, None);
         // Until it ends, the owner neither holds nor can acquire.
         let claim = options.owner;
         let claim = claim.and_then(|owner| shared.owners.claim(&key.name, owner, &held.hold));
-        let mut passing = Passing::begin(&held);
-        match held.leave(false) {
-            Ok((_, unfinished)) => passing.left = Some(unfinished),
+        let _passing = Passing::begin(&held);
+        // Nobody renews it: if it does not arrive, it is released.
+        let release = match held.leave(false) {
+            Ok((_, unfinished)) => DeferredRelease::new(held.clone(), unfinished),
             Err(error) => {
                 if let Some(claim) = claim {
                     claim.held(&held.hold);
                 }
                 return Err(error);
             }
-        }
-        let from = self.holder();
-        let guard = try_acquire(shared, &key, options, Some(from)).await?;
-        passing.left = None;
-        let Some(guard) = guard else {
-            context.store.forget(from);
-            return Err(Error::superseded(self.name(), self.token()));
         };
+        let guard = try_acquire(shared, &key, options, Some(self.holder())).await?;
+        release.done();
+        let guard = guard.ok_or_else(|| Error::superseded(self.name(), self.token()))?;
         let hold = &guard.held().hold;
-        hold.keep_for(least);
+        hold.keep_owed();
         if let Some(claim) = claim {
             claim.held(hold);
         }
@@ -147,8 +144,9 @@ impl LockClient {
             return Err(Error::Shutdown);
         }
         let Some((holder, token, mode, name)) = read_detached(text) else {
-            let what = "the text does not come from `Guard::detach`".into();
-            return Err(Error::InvalidOption { what });
+            return Err(Error::invalid(
+                "the text does not come from `Guard::detach`",
+            ));
         };
         let (stored, ttl) = (shared.context.stored(&name)?, shared.options.lease.ttl());
         let key = Key::new(stored, mode, ttl, None);
@@ -158,25 +156,18 @@ impl LockClient {
 }
 
 /// A hold on its way from one guard to another: one of the client's holds until it has arrived.
-struct Passing<'a> {
-    held: &'a Held,
-    /// Nobody renews it: if it does not arrive, it is released.
-    left: Option<Outstanding>,
-}
+struct Passing<'a>(&'a Held);
 
 impl<'a> Passing<'a> {
     fn begin(held: &'a Held) -> Self {
         held.shared.queues.hold_began(&held.hold.ticket.name);
-        Self { held, left: None }
+        Self(held)
     }
 }
 
 impl Drop for Passing<'_> {
     fn drop(&mut self) {
-        if self.left.is_some() {
-            self.held.release_later();
-        }
-        let Held { shared, hold } = self.held;
+        let Held { shared, hold } = self.0;
         shared.queues.hold_ended(&hold.ticket.name);
     }
 }

@@ -35,10 +35,22 @@ const KEPT: &str = "is kept after its last guard: drop the guard";
 pub(crate) struct HoldOptions {
     pub(crate) lease: Lease,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
     pub(crate) owner: Option<u64>,
 }
 
-#[derive(Debug)]
+impl HoldOptions {
+    pub(crate) fn with_max_hold(mut self, limit: Duration) -> Result<Self, Error> {
+        if limit.is_zero() {
+            return Err(Error::invalid(
+                "the longest hold time must be more than zero",
+            ));
+        }
+        self.max_hold = Some(limit);
+        Ok(self)
+    }
+}
+
 pub(crate) struct Hold {
     context: Arc<Context>,
     /// That of the lock, without the client's prefix.
@@ -86,6 +98,13 @@ pub(crate) struct Failure {
     pub(crate) ending: Option<Box<Ending>>,
 }
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let ending = None;
+        Self { error, ending }
+    }
+}
+
 impl Hold {
     /// A hold that `grant` gives, on a lease that was set at `since`. Its first guard is counted.
     pub(crate) fn new(
@@ -111,7 +130,7 @@ impl Hold {
             promised: from + window(options.lease.ttl()),
             cap: options.max_hold.map(|limit| now + limit),
             least: None,
-            owed: None,
+            owed: options.min_hold,
             kept: None,
             unfinished: None,
             next_renewal: None,
@@ -222,11 +241,7 @@ impl Hold {
     pub(crate) fn add_guard(&self) -> Result<(), Failure> {
         let (mut state, _) = self.held(lock(&self.state))?;
         if state.guards == 0 {
-            let error = self.lost_error(state.phase.reason(), &state);
-            return Err(Failure {
-                error,
-                ending: None,
-            });
+            return Err(self.lost_error(state.phase.reason(), &state).into());
         }
         state.guards += 1;
         Ok(())
@@ -278,34 +293,21 @@ impl Hold {
     }
 
     fn refused(&self, why: &str) -> Failure {
-        let what = format!("the hold of lock `{}` {why}", self.name);
-        Failure {
-            error: Error::InvalidOption { what },
-            ending: None,
+        Error::invalid(format!("the hold of lock `{}` {why}", self.name)).into()
+    }
+
+    /// Begins the shortest hold time, for which it is kept also without a guard. Only now: a grant that is not handed
+    /// out is released at once. Another guard of the hold begins nothing anew.
+    pub(crate) fn keep_owed(&self) {
+        let now = self.context.clock.now();
+        let mut state = lock(&self.state);
+        if let Some(owed) = state.owed.take() {
+            state.least = Some(now + owed);
         }
     }
 
-    /// From now on it is kept for at least `least`, also without a guard. Only then: a grant that is not handed out
-    /// is released at once.
-    pub(crate) fn keep_for(&self, least: Option<Duration>) {
-        let least = least.map(|least| self.context.clock.now() + least);
-        let mut state = lock(&self.state);
-        state.least = state.least.max(least);
-    }
-
-    /// Is kept for at least `least` from [`keep_owed`](Self::keep_owed) on.
-    pub(crate) fn owe(&self, least: Option<Duration>) {
-        lock(&self.state).owed = least;
-    }
-
-    /// From now on it is kept for as long as it owes. Another guard of the hold begins nothing anew.
-    pub(crate) fn keep_owed(&self) {
-        let owed = lock(&self.state).owed.take();
-        self.keep_for(owed);
-    }
-
-    /// The options with which it goes on as another hold, and the rest of the time that it is kept at least.
-    pub(crate) fn passed_on(&self) -> (HoldOptions, Option<Duration>) {
+    /// The options with which it goes on as another hold, with the rest of its times.
+    pub(crate) fn passed_on(&self) -> HoldOptions {
         let state = lock(&self.state);
         let now = self.context.clock.now();
         let lease = match state.lease {
@@ -316,12 +318,12 @@ impl Hold {
             }
             renewed @ Lease::Renewed { .. } => renewed,
         };
-        let options = HoldOptions {
+        HoldOptions {
             lease,
             max_hold: state.cap.map(|cap| cap.since(now)),
+            min_hold: state.shortest(now).map(|least| least.since(now)),
             owner: self.owner,
-        };
-        (options, state.shortest(now).map(|least| least.since(now)))
+        }
     }
 
     /// From now on the lease ends the hold and not the last guard, after which it is not renewed.

@@ -22,8 +22,9 @@ fn check_line(what: &str, text: &str, longest: usize) -> Result<()> {
     if text.len() <= longest && !text.contains(char::is_control) {
         return Ok(());
     }
-    let what = format!("a {what} has at most {longest} bytes and no control characters");
-    Err(Error::InvalidOption { what })
+    Err(Error::invalid(format!(
+        "a {what} has at most {longest} bytes and no control characters"
+    )))
 }
 
 /// `host:pid program` of this process, for which another program's name can stand.

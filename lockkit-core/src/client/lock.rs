@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use crate::client::acquire::{Acquire, until};
 use crate::client::guard::Guard;
 use crate::client::hold::HoldOptions;
-use crate::client::owner::{Claim, Owner};
+use crate::client::owner::{Claim, Entry, Owner};
 use crate::client::queue::Key;
-use crate::client::reentry::{Reentry, reenter};
+use crate::client::reentry::reenter;
 use crate::client::shared::Shared;
 use crate::client::try_acquire::try_acquire;
 use crate::contract::{
@@ -46,7 +46,6 @@ pub struct Lock {
     stored: LockName,
     mode: Mode,
     options: HoldOptions,
-    min_hold: Option<Duration>,
     /// The shortest hold time begins later, when all locks of a [`MultiLock`](crate::MultiLock) are held.
     keeps_later: bool,
     work: Option<Work>,
@@ -61,7 +60,6 @@ impl Lock {
             name,
             mode,
             options: shared.options,
-            min_hold: None,
             keeps_later: false,
             work: None,
         })
@@ -122,12 +120,7 @@ impl Lock {
     /// # Errors
     /// - [`Error::InvalidOption`] if `limit` is zero.
     pub fn with_max_hold(mut self, limit: Duration) -> Result<Self> {
-        if limit.is_zero() {
-            return Err(Error::InvalidOption {
-                what: "the longest hold time must be more than zero".into(),
-            });
-        }
-        self.options.max_hold = Some(limit);
+        self.options = self.options.with_max_hold(limit)?;
         Ok(self)
     }
 
@@ -142,7 +135,7 @@ impl Lock {
     /// with the session or the process, `drain` waits until the time has passed. A hold that is lost is
     /// not kept: after a crash, or where a fixed lease or a longest hold time ends sooner.
     pub const fn with_min_hold(mut self, least: Duration) -> Self {
-        self.min_hold = Some(least);
+        self.options.min_hold = Some(least);
         self
     }
 
@@ -169,15 +162,17 @@ impl Lock {
     pub fn with_work(mut self, work: impl Into<Option<Work>>) -> Result<Self> {
         let why = if self.mode != Mode::Exclusive {
             "it has readers, writers or permits"
-        } else if self.min_hold.is_some() {
+        } else if self.options.min_hold.is_some() {
             "it is to be held for a time: leave out `with_min_hold`"
         } else {
-            self.check_open(false)?;
+            self.check_open()?;
             self.work = work.into();
             return Ok(self);
         };
-        let what = format!("lock `{}` can have no section: {why}", self.name);
-        Err(Error::InvalidOption { what })
+        let name = &self.name;
+        Err(Error::invalid(format!(
+            "lock `{name}` can have no section: {why}"
+        )))
     }
 
     /// Waits for the lock, for as long as it takes.
@@ -243,13 +238,15 @@ impl Lock {
             waited: began.elapsed(),
             state: None,
         };
+        if deadline.is_some() {
+            self.needs_time()?;
+        }
         let claim = loop {
-            self.enter(deadline.is_some()).await?;
+            self.enter().await?;
             match self.reenter()? {
-                Reentry::Done(guard) => return Ok(guard),
-                Reentry::Claimed(claim) => break Some(claim),
-                Reentry::None => break None,
-                Reentry::Busy(done) => tokio::select! {
+                Entry::Holds(guard) => return Ok(guard),
+                Entry::Free(claim) => break claim,
+                Entry::Busy(done) => tokio::select! {
                     () = done => {}
                     () = until(deadline) => return Err(timeout()),
                 },
@@ -268,7 +265,7 @@ impl Lock {
             if let Err(Error::Lost { reason, .. }) = guard.check()
                 && reason != LossReason::MaxHold
             {
-                self.enter(deadline.is_some()).await?;
+                self.enter().await?;
                 continue;
             }
             return Ok(self.handed_out(claim, guard));
@@ -292,12 +289,11 @@ impl Lock {
     /// One round trip (on ZooKeeper two, and four when the lock is free). While the store does not answer, as
     /// [`acquire_timeout`](Self::acquire_timeout).
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        self.enter(false).await?;
+        self.enter().await?;
         let claim = match self.reenter()? {
-            Reentry::Done(guard) => return Ok(Some(guard)),
-            Reentry::Busy(_) => return Ok(None),
-            Reentry::Claimed(claim) => Some(claim),
-            Reentry::None => None,
+            Entry::Holds(guard) => return Ok(Some(guard)),
+            Entry::Busy(_) => return Ok(None),
+            Entry::Free(claim) => claim,
         };
         if self.mode.is_exclusive() && self.shared.queues.is_busy(&self.stored) {
             return Ok(None);
@@ -339,19 +335,16 @@ impl Lock {
         state
     }
 
-    /// What every acquire does first; one that `has_limit` needs a timer.
-    async fn enter(&self, has_limit: bool) -> Result<()> {
+    /// What every acquire does first.
+    async fn enter(&self) -> Result<()> {
         // A store that is always ready would otherwise let one task starve the others of its thread.
         tokio::task::consume_budget().await;
-        self.check_open(has_limit)
+        self.check_open()
     }
 
-    fn check_open(&self, has_limit: bool) -> Result<()> {
+    fn check_open(&self) -> Result<()> {
         if Handle::try_current().is_err() {
             return Err(Error::NoRuntime);
-        }
-        if has_limit {
-            self.needs_time()?;
         }
         match self.shared.is_closing() {
             true => Err(Error::Shutdown),
@@ -367,9 +360,9 @@ impl Lock {
         }
     }
 
-    fn reenter(&self) -> Result<Reentry> {
+    fn reenter(&self) -> Result<Entry<Guard>> {
         match reenter(&self.shared, &self.stored, self.options.owner) {
-            Reentry::Done(guard) => self.covered(guard).map(Reentry::Done),
+            Entry::Holds(guard) => self.covered(guard).map(Entry::Holds),
             other => Ok(other),
         }
     }
@@ -380,18 +373,16 @@ impl Lock {
             return Ok(guard);
         }
         let name = &self.name;
-        let what = format!(
+        Err(Error::invalid(format!(
             "the owner already shares lock `{name}`, and would wait for itself: release that hold first"
-        );
-        Err(Error::InvalidOption { what })
+        )))
     }
 
     /// The guard of a new hold, on its way to the caller.
     fn handed_out(&self, claim: Option<Claim>, guard: Guard) -> Guard {
         let hold = &guard.held().hold;
-        match self.keeps_later {
-            true => hold.owe(self.min_hold),
-            false => hold.keep_for(self.min_hold),
+        if !self.keeps_later {
+            hold.keep_owed();
         }
         if let Some(claim) = claim {
             claim.held(hold);

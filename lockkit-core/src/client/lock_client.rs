@@ -129,9 +129,7 @@ impl LockClient {
     /// ```
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Lock> {
         let Some(of) = NonZeroU32::new(permits) else {
-            return Err(Error::InvalidOption {
-                what: "a semaphore needs at least one permit".into(),
-            });
+            return Err(Error::invalid("a semaphore needs at least one permit"));
         };
         self.lock_in(name.as_ref(), Mode::Permit { of })
     }
@@ -324,7 +322,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// The longest hold time of locks that set none. By default there is none.
+    /// The longest hold time of locks that set none. By default there is none; not zero.
     pub const fn max_hold(mut self, limit: Duration) -> Self {
         self.settings.max_hold = Some(limit);
         self
@@ -353,7 +351,7 @@ impl LockClientBuilder {
     /// # Errors
     /// - [`Error::NoRuntime`] if there is none, or its time is not enabled.
     /// - [`Error::Unsupported`] if the store cannot honour the lease.
-    /// - [`Error::InvalidOption`] if the request timeout is zero, or the label has more than
+    /// - [`Error::InvalidOption`] if the request timeout or the longest hold time is zero, or the label has more than
     ///   128 bytes or a control character.
     /// - [`Error::InvalidName`] if the prefix has a NUL byte, or leaves no room for a name.
     pub fn build(self) -> Result<LockClient> {
@@ -364,8 +362,8 @@ impl LockClientBuilder {
         }
         let timeout = settings.timeout.unwrap_or(DEFAULT_TIMEOUT);
         if timeout.is_zero() {
-            let what = "a request timeout of zero: no store could answer in time".into();
-            return Err(Error::InvalidOption { what });
+            let what = "a request timeout of zero: no store could answer in time";
+            return Err(Error::invalid(what));
         }
         let label: Arc<str> = match settings.label {
             Some(label) => label::check(&label).map(|()| label.into())?,
@@ -375,11 +373,15 @@ impl LockClientBuilder {
         // With one more byte, which a name has at least.
         LockName::new(format!("{prefix}-"))?;
         let capabilities = self.store.capabilities();
-        let options = HoldOptions {
+        let mut options = HoldOptions {
             lease: settings.lease.unwrap_or_else(|| nearest(&capabilities)),
-            max_hold: settings.max_hold.filter(|limit| !limit.is_zero()),
+            max_hold: None,
+            min_hold: None,
             owner: None,
         };
+        if let Some(limit) = settings.max_hold {
+            options = options.with_max_hold(limit)?;
+        }
         let context = Context {
             store: self.store,
             capabilities,

@@ -48,7 +48,7 @@ impl MultiLock {
     pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self> {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
         locks.sort_by(|a, b| a.name().cmp(b.name()));
-        let refuse = |what: String| Err(Error::InvalidOption { what });
+        let refuse = |what: String| Err(Error::invalid(what));
         if locks.is_empty() {
             return refuse("a lock of several names needs at least one".into());
         }

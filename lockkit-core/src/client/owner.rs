@@ -36,17 +36,19 @@ enum Slot {
     Held(Weak<Hold>),
 }
 
-/// The answer to an owner that wants a lock.
-pub(crate) enum Entry {
-    Holds(Arc<Hold>),
+/// The answer to a caller that wants a lock.
+pub(crate) enum Entry<H> {
+    /// The owner holds it.
+    Holds(H),
     /// Another acquire of this owner is in progress; retry when this notification fires. It is
     /// registered, so no wake-up is missed.
     Busy(OwnedNotified),
-    Claimed(Claim),
+    /// This call acquires the lock, for the owner if there is one.
+    Free(Option<Claim>),
 }
 
 impl Owners {
-    pub(crate) fn enter(self: &Arc<Self>, name: &LockName, owner: u64) -> Entry {
+    pub(crate) fn enter(self: &Arc<Self>, name: &LockName, owner: u64) -> Entry<Arc<Hold>> {
         let mut slots = lock(&self.0);
         let key = (name.clone(), owner);
         match slots.get(&key) {
@@ -60,7 +62,7 @@ impl Owners {
             }
             None => {}
         }
-        Entry::Claimed(self.claim_in(&mut slots, key))
+        Entry::Free(Some(self.claim_in(&mut slots, key)))
     }
 
     fn claim_in(self: &Arc<Self>, slots: &mut HashMap<Key, Slot>, key: Key) -> Claim {
@@ -151,7 +153,7 @@ mod tests {
         let client = LockClient::new(MemoryStore::new()).unwrap();
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
         let owners = &client.shared.owners;
-        let Entry::Claimed(claim) = owners.enter(guard.name(), 1) else {
+        let Entry::Free(Some(claim)) = owners.enter(guard.name(), 1) else {
             panic!("nobody holds")
         };
         guard.held().lose(LossReason::Expired);

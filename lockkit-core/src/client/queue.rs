@@ -45,7 +45,6 @@ impl Key {
 }
 
 /// A task that waits in a local queue.
-#[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) id: u64,
     pub(crate) joined: Instant,
@@ -63,7 +62,6 @@ impl Waiter {
     }
 }
 
-#[derive(Debug)]
 struct Queue {
     key: Key,
     waiters: VecDeque<Waiter>,
@@ -74,13 +72,12 @@ struct Queue {
     leaving: Option<Outstanding>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Entry {
     holds: usize,
     queues: Vec<Queue>,
 }
 
-#[derive(Debug)]
 pub(crate) struct Queues {
     entries: Mutex<HashMap<LockName, Entry>>,
     /// Whether the client closes. Set under the mutex: [`close`](Self::close) sees all who came in before.
@@ -383,6 +380,7 @@ mod tests {
         let options = HoldOptions {
             lease: Lease::default(),
             max_hold: None,
+            min_hold: None,
             owner: None,
         };
         let waiter = |_: &Key| Waiter {

@@ -129,8 +129,10 @@ async fn renew(context: &Context, batch: Vec<Renewing>) {
         }
         return split(batch);
     };
-    for (renewing, answer) in batch.into_iter().zip(answers) {
-        let Renewing { held, ticket } = renewing;
+    let mut answers = answers.into_iter();
+    for Renewing { held, ticket } in batch {
+        let answer = answers.next();
+        let answer = answer.unwrap_or_else(|| Err(context.timed_out("renew", limit)));
         held.follow(held.hold.answered(sent, ticket.ttl, answer));
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Shared {
 }
 
 /// A hold with the client that has it: what guards and the schedule keep. Its methods are in `held.rs`.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Held {
     pub(crate) shared: Arc<Shared>,
     pub(crate) hold: Arc<Hold>,
@@ -72,6 +72,16 @@ impl Drop for Shared {
     /// Ends the renewal task. No hold is left: each one in the schedule keeps the client alive.
     fn drop(&mut self) {
         drop(self.schedule.stop(LossReason::Shutdown));
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.hold.name)
+            .field("token", &self.hold.token)
+            .field("holder", &self.hold.ticket.holder)
+            .finish_non_exhaustive()
     }
 }
 

@@ -90,6 +90,11 @@ impl Error {
             source: None,
         }
     }
+
+    pub(crate) fn invalid(what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self::InvalidOption { what }
+    }
 }
 
 impl From<BackendError> for Error {

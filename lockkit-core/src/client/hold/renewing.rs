@@ -72,13 +72,8 @@ impl Hold {
         let (mut state, now) = self.held(lock(&self.state))?;
         if !matches!(state.lease, Lease::Fixed { .. }) {
             let what =
-                "a renewed lease needs no extension: the client prolongs it while a guard lives"
-                    .into();
-            let error = Error::InvalidOption { what };
-            return Err(Failure {
-                error,
-                ending: None,
-            });
+                "a renewed lease needs no extension: the client prolongs it while a guard lives";
+            return Err(Error::invalid(what).into());
         }
         let end = now + window(ttl);
         if end <= state.deadline.min(state.promised) {

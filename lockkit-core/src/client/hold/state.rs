@@ -9,7 +9,6 @@ use crate::contract::{BackendError, LossReason, Watch};
 use crate::time::clock::Moment;
 use crate::time::lease::{Lease, window};
 
-#[derive(Debug)]
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) lease: Lease,
@@ -53,18 +52,7 @@ pub(super) enum Watching {
     By(AbortHandle),
 }
 
-impl std::fmt::Debug for Watching {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::No => "No",
-            Self::From(..) => "From",
-            Self::By(_) => "By",
-        })
-    }
-}
-
 /// What is left to do when a hold has ended.
-#[derive(Debug)]
 pub(crate) struct Ending {
     pub(crate) phase: Phase,
     /// Whether the last guard had gone before.

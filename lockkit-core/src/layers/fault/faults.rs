@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::script::{End, Fault, Operation, Plan, Rule, Script};
+use super::script::{End, Fault, Operation, Plan, Reach, Rule, Script};
 use crate::contract::{LockName, Outcome, Ticket};
 use crate::store::sync::lock;
 
@@ -25,16 +25,6 @@ struct Shared {
     tally: watch::Sender<Tally>,
     /// Each late request has a receiver, and drops it also when its runtime stops.
     late: watch::Sender<()>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Reach {
-    #[default]
-    Open,
-    /// Every call is refused.
-    Refused,
-    /// No call is answered.
-    Silent,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -167,7 +157,7 @@ impl Faults {
         let mut script = lock(&self.shared.script);
         let plan = script.plan(operation, |only| only.is_none() || only == name);
         self.count(operation, plan.faults);
-        plan
+        self.with_its_heal(plan)
     }
 
     /// Counts a batch of renewals, and decides what becomes of it as a whole and of each ticket in it.
@@ -185,7 +175,14 @@ impl Faults {
         });
         let ends = ends.collect();
         self.count(Operation::Renew, batch.faults);
-        (batch, ends)
+        (self.with_its_heal(batch), ends)
+    }
+
+    /// A call that hangs goes on at the first [`heal`](Self::heal) from now on. Under the mutex of the script: one that
+    /// has cleared it lets go all calls that have met its rules.
+    fn with_its_heal(&self, plan: Plan) -> Plan {
+        let reach = plan.hang.then(|| self.shared.reach.subscribe());
+        Plan { reach, ..plan }
     }
 
     fn count(&self, operation: Operation, faults: u64) {
@@ -197,12 +194,6 @@ impl Faults {
 
     pub(super) fn loses_wake(&self) -> bool {
         lock(&self.shared.script).loses_wake()
-    }
-
-    /// Waits for the next [`heal`](Self::heal).
-    pub(super) async fn healed(&self) {
-        let mut reach = self.shared.reach.subscribe();
-        while reach.changed().await.is_ok() && *reach.borrow() != Reach::Open {}
     }
 
     /// Waits while nothing is answered; then says whether calls are let through.

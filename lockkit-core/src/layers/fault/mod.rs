@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 
 pub use self::faults::Faults;
-use self::script::{End, Plan};
+use self::script::{End, Plan, Reach};
 pub use self::script::{Fault, Operation, Rule};
 use crate::contract::{
     Attempt, BackendError, Capabilities, DistributedLock, HolderId, LockName, LockState, Outcome,
@@ -72,10 +72,10 @@ impl Faulty {
     }
 
     /// The way of a request to the store.
-    async fn travel(&self, operation: Operation, plan: &Plan) -> Result<(), BackendError> {
+    async fn travel(&self, operation: Operation, plan: &mut Plan) -> Result<(), BackendError> {
         pause(plan.before).await;
-        if plan.hang {
-            self.faults.healed().await;
+        if let Some(reach) = &mut plan.reach {
+            while reach.changed().await.is_ok() && *reach.borrow() != Reach::Open {}
         }
         if self.faults.reachable().await {
             return Ok(());
@@ -94,8 +94,8 @@ impl Faulty {
         T: Send,
         F: Future<Output = Result<T, BackendError>> + Send + 'static,
     {
-        let plan = self.faults.plan(operation, name);
-        self.travel(operation, &plan).await?;
+        let mut plan = self.faults.plan(operation, name);
+        self.travel(operation, &mut plan).await?;
         let call = || call(Arc::clone(&self.inner));
         let answer = match plan.end {
             None => call().await,
@@ -206,8 +206,8 @@ impl DistributedLock for Faulty {
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>> {
-        let (plan, ends) = self.faults.plan_batch(tickets);
-        if let Err(error) = self.travel(Operation::Renew, &plan).await {
+        let (mut plan, ends) = self.faults.plan_batch(tickets);
+        if let Err(error) = self.travel(Operation::Renew, &mut plan).await {
             return tickets.iter().map(|_| Err(error.clone())).collect();
         }
         // One request for the tickets without a fault, and one for each of the others.

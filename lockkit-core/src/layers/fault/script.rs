@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use tokio::sync::watch;
 
 use crate::contract::{LockName, Outcome};
 
@@ -156,6 +157,17 @@ impl Rule {
     }
 }
 
+/// Which calls come to the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Reach {
+    #[default]
+    Open,
+    /// Every call is refused.
+    Refused,
+    /// No call is answered.
+    Silent,
+}
+
 /// How a call ends that does not end well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -169,6 +181,8 @@ pub(super) enum End {
 pub(super) struct Plan {
     pub(super) before: Duration,
     pub(super) hang: bool,
+    /// Tells a call that hangs of the end of that.
+    pub(super) reach: Option<watch::Receiver<Reach>>,
     pub(super) end: Option<End>,
     pub(super) after: Duration,
     /// How many rules it met.

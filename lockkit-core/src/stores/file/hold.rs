@@ -9,11 +9,10 @@ use super::gate::{self, Gate};
 use super::lock_file::{LockFile, TryLock, host_micros};
 use super::names;
 use super::problem::Problem;
-use super::record::Record;
+use super::record::{Entry, Record};
 use super::tickets::{Hold, Waiting};
 use crate::contract::{FencingToken, Release, Ticket};
 use crate::store::sync::lock;
-use crate::store::tag;
 
 /// How often an attempt begins again because of a file that was replaced under its hands, or of
 /// a process that looked.
@@ -90,7 +89,6 @@ impl FileStore {
         ticket: &Ticket,
         path: &Path,
     ) -> Result<ControlFlow<Option<FencingToken>>, Problem> {
-        let name = &ticket.name;
         let lock_file = LockFile::open_or_create(path)?;
         match lock_file.try_lock()? {
             TryLock::Taken => {}
@@ -98,10 +96,9 @@ impl FileStore {
             TryLock::Shared => return Ok(Continue(())),
         }
         let pid = std::process::id();
-        let before = lock_file.read_of(name)?;
+        let before = lock_file.read_of(&ticket.name)?;
         let token = next_token(&before, &lock_file.path)?;
-        let (holder, who) = (Some((ticket.holder, pid)), tag::write(ticket, None));
-        lock_file.write(&before, name, token.get(), holder, &who)?;
+        lock_file.write(&before, Entry::held(ticket, token.get(), pid, None))?;
         // Only after the token is written: an operator who breaks this hold reads the token of the old
         // file after it has put a new one in place, and this order lets it find ours. INV-4.
         if !lock_file.is_in_place()? {
@@ -127,33 +124,18 @@ impl FileStore {
     /// The token of a ticket whose file is still the one at its path; `None` if it does not hold.
     pub(super) fn still_holds(&self, ticket: &Ticket) -> Result<Option<FencingToken>, Problem> {
         let mut tickets = lock(&self.tickets);
-        let hold = tickets.held.get(&ticket.holder);
-        let Some(hold) = hold.filter(|hold| hold.is_ours()) else {
-            return Ok(None);
-        };
-        if hold.lock_file.is_in_place()? {
-            return Ok(Some(hold.token));
-        }
-        tickets.held.remove(&ticket.holder);
-        Ok(None)
+        Ok(tickets.held_by(ticket.holder)?.map(|hold| hold.token))
     }
 
     /// Writes a note beside the holder of the file; returns whether `ticket` holds.
     pub(super) fn write_note(&self, ticket: &Ticket, text: &str) -> Result<bool, Problem> {
-        if self.still_holds(ticket)?.is_none() {
-            return Ok(false);
-        }
-        let tickets = lock(&self.tickets);
-        let Some(hold) = tickets.held.get(&ticket.holder) else {
+        let mut tickets = lock(&self.tickets);
+        let Some(hold) = tickets.held_by(ticket.holder)? else {
             return Ok(false);
         };
-        let file = &hold.lock_file;
-        let before = file.read_of(&ticket.name)?;
-        let (holder, who) = (
-            Some((ticket.holder, hold.pid)),
-            tag::write(ticket, Some(text)),
-        );
-        file.write(&before, &ticket.name, hold.token.get(), holder, &who)?;
+        let before = hold.lock_file.read_of(&ticket.name)?;
+        let entry = Entry::held(ticket, hold.token.get(), hold.pid, Some(text));
+        hold.lock_file.write(&before, entry)?;
         Ok(true)
     }
 
@@ -162,16 +144,14 @@ impl FileStore {
         let mut tickets = lock(&self.tickets);
         tickets.tombstones.insert(ticket.holder);
         tickets.waiting.remove(&ticket.holder);
-        drop(tickets);
         // The hold has not ended yet: a failure here has no effect, and the client repeats the release.
-        if self.still_holds(ticket)?.is_none() {
+        if tickets.held_by(ticket.holder)?.is_none() {
             return Ok(Release::NotHeld);
         }
-        let Some(hold) = lock(&self.tickets).held.remove(&ticket.holder) else {
-            return Ok(Release::NotHeld);
-        };
+        let hold = tickets.held.remove(&ticket.holder);
+        drop(tickets);
         // Who held it is a help for the eyes of an operator: the release succeeds without it.
-        let _ = hold.sign_off(ticket);
+        let _ = hold.map(|hold| hold.sign_off(ticket));
         Ok(Release::Released)
     }
 }

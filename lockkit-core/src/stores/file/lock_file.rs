@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use super::problem::Problem;
-use super::record::{MAX_LEN, Record};
-use crate::contract::{HolderId, LockName};
+use super::record::{Entry, MAX_LEN, Record};
+use crate::contract::LockName;
 
 /// The result of an attempt to lock a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,15 +169,8 @@ impl LockFile {
     }
 
     /// Writes what follows `before`, which was read from this file since it was locked.
-    pub(super) fn write(
-        &self,
-        before: &Record,
-        name: &LockName,
-        token: u64,
-        holder: Option<(HolderId, u32)>,
-        tag: &str,
-    ) -> Result<(), Problem> {
-        let (bytes, at) = before.next(name, token, holder, tag);
+    pub(super) fn write(&self, before: &Record, next: Entry) -> Result<(), Problem> {
+        let (bytes, at) = before.next(next);
         let written = self.file.write_all_at(&bytes, at as u64);
         written.map_err(|error| self.failed(error))
     }

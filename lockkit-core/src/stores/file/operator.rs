@@ -14,7 +14,7 @@ use super::hold::next_token;
 use super::lock_file::{LockFile, TryLock, host_micros, written};
 use super::names::{self, Decoded};
 use super::problem::Problem;
-use super::record::Record;
+use super::record::{Entry, Record};
 use crate::contract::{LockName, LockState, Outcome};
 
 /// The new file of a lock that is being broken, before it is in place. No lock has this name.
@@ -76,13 +76,13 @@ impl FileStore {
         // Locked until its token is settled: no process can take it in between.
         fresh.try_lock()?;
         let token = next_token(&before, &path)?.get();
-        fresh.write(&Record::default(), name, token, None, "")?;
+        fresh.write(&Record::default(), Entry::free(name, token))?;
         fs::rename(&fresh.path, &path).map_err(|error| Problem::io(&path, error))?;
         // Since we read it, others may have held the old file in turn. Each of them wrote its token
         // before it found the file still in place, so that all their tokens are in it by now.
         let last = old.read_of(name)?.token();
         if last >= token {
-            fresh.write(&fresh.read()?, name, last, None, "")?;
+            fresh.write(&fresh.read()?, Entry::free(name, last))?;
         }
         fresh.unlock()?;
         Ok(Some(before.state(name)))

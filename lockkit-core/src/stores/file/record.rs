@@ -12,7 +12,7 @@
 //! zeros after a power failure, is a lock that was never taken: its next token is still larger, because the
 //! clock is its floor. What is said of the holder is for the eyes of operators.
 
-use crate::contract::{FencingToken, Holder, HolderId, LockName, LockState, Mode};
+use crate::contract::{FencingToken, Holder, HolderId, LockName, LockState, Mode, Ticket};
 use crate::store::tag;
 
 const MAGIC: &[u8] = b"lockkit lock file, format 2\n";
@@ -27,7 +27,7 @@ const OTHER_PROGRAM: &str = "flock";
 
 /// The last token and who got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+pub(super) struct Entry {
     seq: u64,
     /// The last token that was given.
     token: u64,
@@ -39,6 +39,25 @@ struct Entry {
 }
 
 impl Entry {
+    /// Of a ticket that holds in this process.
+    pub(super) fn held(ticket: &Ticket, token: u64, pid: u32, note: Option<&str>) -> Self {
+        Self {
+            holder: Some((ticket.holder, pid)),
+            tag: tag::write(ticket, note),
+            ..Self::free(&ticket.name, token)
+        }
+    }
+
+    pub(super) fn free(name: &LockName, token: u64) -> Self {
+        Self {
+            seq: 0,
+            token,
+            holder: None,
+            name: name.clone(),
+            tag: String::new(),
+        }
+    }
+
     fn render(&self) -> Vec<u8> {
         let (holder, pid) = match self.holder {
             Some((holder, pid)) => (holder.to_string(), pid),
@@ -147,27 +166,13 @@ impl Record {
         })
     }
 
-    /// The bytes of the next entry, and where they belong. The entry that counts until then stays as it is.
-    pub(super) fn next(
-        &self,
-        name: &LockName,
-        token: u64,
-        holder: Option<(HolderId, u32)>,
-        tag: &str,
-    ) -> (Vec<u8>, usize) {
+    /// The bytes of an entry as the next one, and where they belong. The entry that counts until then stays as it is.
+    pub(super) fn next(&self, entry: Entry) -> (Vec<u8>, usize) {
         let (place, seq) = match &self.current {
-            Some((place, entry)) => (1 - place, entry.seq.saturating_add(1)),
+            Some((place, last)) => (1 - place, last.seq.saturating_add(1)),
             None => (0, 1),
         };
-        let (name, tag) = (name.clone(), tag.to_owned());
-        let bytes = Entry {
-            seq,
-            token,
-            holder,
-            name,
-            tag,
-        }
-        .render();
+        let bytes = Entry { seq, ..entry }.render();
         match self.current {
             Some(_) => (bytes, start(place)),
             None => ([MAGIC, &bytes].concat(), 0),
@@ -197,6 +202,14 @@ mod tests {
 
     fn name(text: &str) -> LockName {
         LockName::new(text).unwrap()
+    }
+
+    fn entry(name: &LockName, token: u64, holder: Option<(HolderId, u32)>) -> Entry {
+        Entry {
+            holder,
+            tag: "x".to_owned(),
+            ..Entry::free(name, token)
+        }
     }
 
     fn parse(bytes: &[u8]) -> Record {
@@ -235,12 +248,13 @@ mod tests {
     #[test]
     fn a_torn_write_never_loses_the_token_before_it() {
         let mut token = 100;
-        let mut before = Record::default().next(&name("a"), token, someone(0), "x").0;
+        let first = entry(&name("a"), token, someone(0));
+        let mut before = Record::default().next(first).0;
         for n in 1..6 {
             let record = parse(&before);
             assert_eq!(record.token(), token);
             token += 1;
-            let next = record.next(&name("a"), token, someone(n), "x");
+            let next = record.next(entry(&name("a"), token, someone(n)));
             before.resize(start(2), 0);
             let after = written(&before, next);
             for cut in 0..after.len() {
@@ -257,9 +271,9 @@ mod tests {
     #[test]
     fn a_first_write_that_was_torn_is_written_again() {
         let name = name("a\nb");
-        let (image, _) = Record::default().next(&name, 7, None, "x");
+        let (image, _) = Record::default().next(entry(&name, 7, None));
         for cut in 0..image.len() {
-            let next = parse(&image[..cut]).next(&name, 8, someone(1), "x");
+            let next = parse(&image[..cut]).next(entry(&name, 8, someone(1)));
             let record = parse(&written(&image[..cut], next));
             assert_eq!(record.token(), 8, "{cut}");
             assert_eq!(record.name(), Some(&name), "{cut}");

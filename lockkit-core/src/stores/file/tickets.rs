@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::gate::Gate;
 use super::lock_file::LockFile;
 use super::problem::Problem;
+use super::record::Entry;
 use crate::contract::{FencingToken, HolderId, Ticket, Tombstones};
 
 #[derive(Debug, Default)]
@@ -14,6 +15,18 @@ pub(super) struct Tickets {
     pub(super) waiting: HashMap<HolderId, Waiting>,
     /// Released ones: an attempt that comes late must not take a lock that no client releases.
     pub(super) tombstones: Tombstones,
+}
+
+impl Tickets {
+    /// The hold of a ticket whose file is still the one at its path.
+    pub(super) fn held_by(&mut self, holder: HolderId) -> Result<Option<&Hold>, Problem> {
+        let hold = self.held.get(&holder).filter(|hold| hold.is_ours());
+        let Some(hold) = hold else { return Ok(None) };
+        if !hold.lock_file.is_in_place()? {
+            self.held.remove(&holder);
+        }
+        Ok(self.held.get(&holder))
+    }
 }
 
 #[derive(Debug)]
@@ -43,7 +56,8 @@ impl Hold {
     pub(super) fn sign_off(&self, ticket: &Ticket) -> Result<(), Problem> {
         let before = self.lock_file.read_of(&ticket.name)?;
         let token = before.token().max(self.token.get());
-        self.lock_file.write(&before, &ticket.name, token, None, "")
+        let entry = Entry::free(&ticket.name, token);
+        self.lock_file.write(&before, entry)
     }
 }
 

@@ -9,7 +9,7 @@ use super::globals::{Globals, Session};
 use super::queue::Queue;
 use crate::contract::{
     Attempt, FencingToken, Grant, Holder, HolderId, LockName, LockState, LossReason, Mode, Release,
-    Renewal, Ticket, Wake,
+    Renewal, Ticket,
 };
 use crate::store::waiters::{self, TicketWatch};
 use crate::time::clock::Moment;
@@ -96,20 +96,13 @@ impl Entry {
 
     /// A holder asks again: its lease begins anew, but never becomes shorter, and its token stays. INV-5, INV-6.
     fn repeat(&mut self, ticket: &Ticket, globals: &Globals) -> Option<Grant> {
-        let hold = self.prolong(ticket, globals)?;
+        let hold = self.hold_of(ticket.holder)?;
+        hold.until = hold.until.max(globals.lease_end(ticket.ttl));
         Some(globals.grant(hold.token, hold.session, ticket.ttl))
     }
 
     fn hold_of(&mut self, holder: HolderId) -> Option<&mut Hold> {
         self.holds.iter_mut().find(|hold| hold.holder == holder)
-    }
-
-    /// Begins the lease of a holder anew, but makes it no shorter than it is.
-    fn prolong(&mut self, ticket: &Ticket, globals: &Globals) -> Option<&Hold> {
-        let hold = self.hold_of(ticket.holder)?;
-        let end = globals.lease_end(ticket.ttl);
-        hold.until = hold.until.max(end);
-        Some(hold)
     }
 
     /// Whether a ticket may hold now, although others may wait.
@@ -189,7 +182,7 @@ impl Entry {
         if globals.barging() {
             if !has_exclusive(&self.holds) {
                 for holder in self.queue.holders() {
-                    globals.push(holder, Wake::Retry);
+                    globals.tell(holder, waiters::Entry::wake);
                 }
             }
             return;
@@ -199,7 +192,7 @@ impl Entry {
             let window = globals.window(next.ticket.ttl);
             let ticket = next.ticket.with_ttl(window);
             let grant = self.take(&ticket, next.session, globals);
-            globals.push(ticket.holder, Wake::Granted(grant));
+            globals.tell(ticket.holder, |entry| entry.granted(None, grant));
         }
     }
 
@@ -257,17 +250,13 @@ impl Entry {
 
     pub(super) fn renew(&mut self, ticket: &Ticket, globals: &mut Globals) -> Renewal {
         let ended = self.expire(globals);
-        let renewed = self.prolong(ticket, globals).map(|hold| hold.session);
+        let renewed = self.repeat(ticket, globals);
         if ended || renewed.is_none() {
             self.pass_on(globals);
         }
-        match renewed {
-            Some(session) => Renewal::Renewed {
-                since: globals.last_keep_alive(session),
-                ttl: globals.lease_of(ticket.ttl),
-            },
-            None => Renewal::NotHeld,
-        }
+        renewed.map_or(Renewal::NotHeld, |Grant { since, ttl, .. }| {
+            Renewal::Renewed { since, ttl }
+        })
     }
 
     /// Gives a hold a note; returns whether there is one.
@@ -298,7 +287,6 @@ impl Entry {
         };
         if fits && let Some(hold) = self.hold_of(from) {
             globals.tombstones.insert(from);
-            globals.waiters.forget(from);
             hold.holder = ticket.holder;
             hold.label.clone_from(&ticket.label);
             hold.mode = ticket.mode;

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use crate::contract::{
     Capabilities, FencingToken, Grant, HolderId, LossReason, Queueing, Tombstones, TtlOf, Waiting,
-    Wake,
 };
-use crate::store::waiters::Waiters;
+use crate::store::waiters::{Entry, Waiters};
 use crate::time::clock::Moment;
 use crate::time::lease::queue_window;
 
@@ -29,7 +28,7 @@ pub(super) struct Globals {
     /// is not in use.
     last_token: Option<FencingToken>,
     /// The last keep-alive of each session; empty where each hold has its own lease.
-    alive: BTreeMap<Session, Moment>,
+    pub(super) alive: BTreeMap<Session, Moment>,
     pub(super) waiters: Arc<Waiters>,
     /// Wake-ups are dropped: a fault that a test asked for.
     pub(super) loses_wakes: bool,
@@ -70,11 +69,6 @@ impl Globals {
         next
     }
 
-    /// Everything is gone but the counter.
-    pub(super) fn wipe(&mut self) {
-        self.tombstones.clear();
-    }
-
     /// How long a place without a heartbeat and a pushed grant without an answer last.
     pub(super) fn window(&self, ttl: Duration) -> Duration {
         queue_window(&self.rules, ttl)
@@ -86,15 +80,6 @@ impl Globals {
             Moment::from_nanos(u64::MAX)
         } else {
             self.now + ttl
-        }
-    }
-
-    /// The length of a lease that was asked for: its own, or that of its session.
-    pub(super) fn lease_of(&self, ttl: Duration) -> Duration {
-        if self.in_sessions() {
-            self.rules.max_ttl
-        } else {
-            ttl
         }
     }
 
@@ -122,36 +107,26 @@ impl Globals {
         self.alive.get(&session).copied()
     }
 
-    /// Forgets a session that was silent for its whole lease, and names it.
-    pub(super) fn end_silent_session(&mut self) -> Option<Session> {
+    /// A session that was silent for its whole lease.
+    pub(super) fn silent_session(&self) -> Option<Session> {
         let (now, lease) = (self.now, self.rules.max_ttl);
-        let silent =
-            |(&session, &last): (&Session, &Moment)| (last + lease <= now).then_some(session);
-        let session = self.alive.iter().find_map(silent)?;
-        self.alive.remove(&session);
-        Some(session)
+        let mut alive = self.alive.iter();
+        let silent = alive.find(|(_, last)| **last + lease <= now);
+        silent.map(|(&session, _)| session)
     }
 
-    pub(super) fn end_session(&mut self, session: Session) {
-        self.alive.remove(&session);
-    }
-
-    pub(super) fn push(&self, holder: HolderId, wake: Wake) {
-        if self.loses_wakes {
-            return;
+    /// Sends a wake-up.
+    pub(super) fn tell(&self, holder: HolderId, wake: impl FnOnce(&mut Entry<()>)) {
+        if !self.loses_wakes {
+            self.waiters.with(holder, wake);
         }
-        self.waiters.with(holder, |entry| match wake {
-            Wake::Retry => entry.wake(),
-            Wake::Granted(grant) => entry.granted(None, grant),
-            Wake::Lost(reason) => entry.lost(reason),
-        });
     }
 
     /// Ends the wake-ups of a ticket that lost its hold or its place; with a last one, where the store
     /// reports losses.
     pub(super) fn lose(&self, holder: HolderId, reason: LossReason) {
         if self.rules.tells_loss {
-            self.push(holder, Wake::Lost(reason));
+            self.tell(holder, |entry| entry.lost(reason));
         }
         self.waiters.retire(holder);
     }

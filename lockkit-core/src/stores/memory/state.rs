@@ -1,6 +1,6 @@
 //! The whole store as a state machine: what follows a [`begin`](State::begin) is one server step at its time.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::entry::Entry;
 use super::globals::{Globals, Session};
@@ -9,7 +9,8 @@ use crate::time::clock::Moment;
 
 #[derive(Debug)]
 pub(super) struct State {
-    locks: HashMap<LockName, Entry>,
+    /// In an order, so that a test that repeats sees the same wake-ups again.
+    locks: BTreeMap<LockName, Entry>,
     pub(super) globals: Globals,
 }
 
@@ -28,7 +29,7 @@ pub struct Counts {
 impl State {
     pub(super) fn new(rules: Capabilities) -> Self {
         Self {
-            locks: HashMap::new(),
+            locks: BTreeMap::new(),
             globals: Globals::new(rules),
         }
     }
@@ -36,7 +37,7 @@ impl State {
     /// Begins a step.
     pub(super) fn begin(&mut self, now: Moment) {
         self.globals.now = now;
-        while let Some(session) = self.globals.end_silent_session() {
+        while let Some(session) = self.globals.silent_session() {
             self.end_session(session);
         }
     }
@@ -57,14 +58,10 @@ impl State {
 
     pub(super) fn list(&mut self, prefix: &str) -> Vec<LockState> {
         self.settle_all();
-        let mut found: Vec<_> = self
-            .locks
-            .iter()
-            .filter(|(name, _)| name.as_str().starts_with(prefix))
-            .map(|(name, entry)| entry.describe(name, &self.globals))
-            .collect();
-        found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        found
+        let found = self.locks.iter();
+        let found = found.filter(|(name, _)| name.as_str().starts_with(prefix));
+        let states = found.map(|(name, entry)| entry.describe(name, &self.globals));
+        states.collect()
     }
 
     pub(super) fn counts(&mut self) -> Counts {
@@ -77,29 +74,18 @@ impl State {
     }
 
     pub(super) fn end_session(&mut self, session: Session) {
-        self.globals.end_session(session);
-        for name in self.names() {
-            if let Some(entry) = self.locks.get_mut(&name) {
-                entry.end_session(session, &mut self.globals);
-            }
-        }
-        self.locks.retain(|_, entry| !entry.is_blank());
+        self.globals.alive.remove(&session);
+        self.locks.retain(|_, entry| {
+            entry.end_session(session, &mut self.globals);
+            !entry.is_blank()
+        });
     }
 
     pub(super) fn wipe(&mut self) {
-        for name in self.names() {
-            if let Some(entry) = self.locks.remove(&name) {
-                entry.wipe(&mut self.globals);
-            }
+        for entry in std::mem::take(&mut self.locks).into_values() {
+            entry.wipe(&mut self.globals);
         }
-        self.globals.wipe();
-    }
-
-    /// All names in order, so that a test that repeats sees the same order of wake-ups again.
-    fn names(&self) -> Vec<LockName> {
-        let mut names: Vec<_> = self.locks.keys().cloned().collect();
-        names.sort_unstable();
-        names
+        self.globals.tombstones.clear();
     }
 
     fn settle_all(&mut self) {
