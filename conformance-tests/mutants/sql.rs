@@ -52,6 +52,11 @@ pub(crate) const CHANGES: &[(&str, &str, &str)] = &[
         "> {now}, l.token, GREATEST",
         "> {now}, l.token + 1, GREATEST",
     ),
+    (
+        "mysql::RefusedTransactionLocks",
+        "SELECT 1 FROM {table} AS l\n    WHERE l.name = {name} AND l.holder IS NOT NULL AND l.expires_at > {now};",
+        "",
+    ),
     ("mysql::LeaseNeverEnds", " OR expires_at <= {now})", ")"),
     (
         "mysql::DeadPinLasts",

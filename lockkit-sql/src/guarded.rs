@@ -139,7 +139,8 @@ pub struct TxLock<'t, 'c, S: Dialect> {
 }
 
 impl<'t, 'c, S: Dialect> TxLock<'t, 'c, S> {
-    /// Takes the lock for the transaction; `None` if it is held.
+    /// Takes the lock for the transaction; `None` if it is held. On MySQL and MariaDB, end the transaction soon after
+    /// `None`: if the lock was taken in this very moment, its row stays locked until then, and the holder cannot renew.
     ///
     /// # Errors
     /// - [`GuardedError::ForeignStore`] if the client's store is not in a database of this kind.

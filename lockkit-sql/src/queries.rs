@@ -29,6 +29,7 @@ pub struct Common {
     pub(crate) release_in_at_once: Option<Template>,
     /// Takes a lock for as long as a transaction of the application lasts.
     pub(crate) txlock: Template,
+    /// Inserts the row of a name. Returns a row if the lock is held.
     pub(crate) make_row: Template,
     /// What is read of a table to compare it.
     pub(crate) columns: Template,
@@ -253,6 +254,9 @@ const ADOPT_SHARED: &Parts = &[
 const TAKE_SHARE: &str = include_str!("sql/share.sql");
 const SHARE_SEEN: &str = include_str!("sql/share_seen.sql");
 
+const HELD: &str = "SELECT 1 FROM {table} AS l
+    WHERE l.name = {name} AND l.holder IS NOT NULL AND l.expires_at > {now};";
+
 const PROBE: &str = "SELECT l.label, h.name, h.holder, h.token, h.expires_at, h.room, h.label, h.note, h.session \
      FROM {table} AS l, {holds} AS h WHERE 1 = 0;";
 
@@ -359,7 +363,7 @@ impl Common {
             release_in: query(&words.release_in),
             release_in_at_once: words.release_in_at_once.as_deref().map(query),
             txlock: query(words.txlock),
-            make_row: query(&[words.level, make_row].join("\n")),
+            make_row: query(&[words.level, make_row, HELD].join("\n")),
             columns: query(words.columns),
             probe: query(PROBE),
             share: writer.share(),

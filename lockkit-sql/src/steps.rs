@@ -183,14 +183,15 @@ pub(crate) fn run_on<T: Send + 'static>(
     }
 }
 
-/// Inserts the row of a name, for a transaction of the application that locks it. On a connection of the
-/// store: others would wait for the end of a transaction that has inserted the row. And in the runtime of
-/// the store: that of the application may end before the connection.
-async fn make_row<S: Steps>(store: &Arc<S>, name: &LockName) -> Result<()> {
+/// Inserts the row of a name, for a transaction of the application that locks it; returns whether the lock is held. On a
+/// connection of the store: others would wait for the end of a transaction that has inserted the row. And in the runtime
+/// of the store: that of the application may end before the connection.
+async fn make_row<S: Steps>(store: &Arc<S>, name: &LockName) -> Result<bool> {
     let text = store.common().make_row.text(&Values::new().name(name));
     let this = Arc::clone(store);
-    let make = async move { this.pool().ask("lock", &text).await.map(drop) };
-    run_on(&store.pool().runtime(), S::Driver::ERRORS, "lock", make).await
+    let make = async move { this.pool().ask("lock", &text).await };
+    let replies = run_on(&store.pool().runtime(), S::Driver::ERRORS, "lock", make).await?;
+    Ok(rows(&replies).next().is_some())
 }
 
 /// Lists locks that are held.
@@ -264,8 +265,9 @@ pub(crate) async fn lock_row<S: Steps>(
 ) -> Result<bool> {
     let lock = store.common().txlock.text(&Values::new().name(name));
     for turn in 0..2 {
-        if turn > 0 || S::ROW_FIRST {
-            make_row(store, name).await?;
+        // MySQL would lock the row of a lock that is held, too, until the transaction ends.
+        if (turn > 0 || S::ROW_FIRST) && make_row(store, name).await? {
+            return Ok(false);
         }
         let replies = send::<S::Driver>(transaction, "lock", driver::text(&lock)).await?;
         if let Some(taken) = S::taken(&replies)? {

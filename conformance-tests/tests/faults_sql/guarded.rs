@@ -167,6 +167,27 @@ pub(crate) async fn lock_of_a_transaction_ends_with_it<D: Database>() -> Outcome
     only_rows_left(&server).await
 }
 
+/// A transaction that was refused a lock goes on for longer than the lease of its holder.
+pub(crate) async fn refused_transaction_keeps_no_row_locked<D: Database>() -> Outcome {
+    let server = D::start().await?;
+    let pool = server.pool(1).await?;
+    let mine = client(&server, "lease", TTL).await?;
+    let name = "jobs";
+    let (alone, shared) = (mine.lock(name)?, mine.rw_lock(name)?);
+    for lock in [alone, shared.read()] {
+        let guard = lock.acquire().await?;
+        let mut transaction = pool.begin().await?;
+        let taken = TxLock::<D::Dialect>::take(&mine, name, &mut transaction).await?;
+        ensure(taken.is_none(), "it took a lock that is held")?;
+        drop(taken);
+        sleep(2 * TTL).await;
+        guard.check()?;
+        within(SOON, guard.release()).await??;
+        transaction.rollback().await?;
+    }
+    only_rows_left(&server).await
+}
+
 /// A row that is free is locked for a moment by each attempt. A try does not call that held, nor
 /// if the hold before it was broken and its holder has not noticed.
 pub(crate) async fn try_waits_for_a_row_locked_for_a_moment<D: Database>() -> Outcome {

@@ -92,7 +92,12 @@ pub(crate) async fn locked_row_delays_no_other<D: Database>() -> Outcome {
         next.release().await?;
     }
     // A renewal of a reader has given up its row, and a release that waited for it has no client any more.
-    let given_up = ["due to lock timeout", "ERROR 1160"];
+    let given_up = [
+        "due to lock timeout",
+        "ERROR 1158",
+        "ERROR 1160",
+        "ERROR 1205",
+    ];
     no_statement_failed(&*server, &given_up).await?;
     for guard in guards {
         drop(guard.release().await);

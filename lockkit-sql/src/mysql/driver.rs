@@ -13,8 +13,9 @@ use crate::values::Syntax;
 pub(super) const ERRORS: Errors = Errors {
     backend: "mysql",
     classify,
-    // A deadlock, a row that changed since the transaction's snapshot, and two requests that make one row.
-    conflicts: &["1213", "1020", "1062"],
+    // A deadlock, a row that changed since the transaction's snapshot, two requests that make one row, and a commit that
+    // the group has rolled back.
+    conflicts: &["1213", "1020", "1062", "3101"],
     // An unknown statement, one that cannot be prepared, too many, and a table that has changed.
     unprepared: &["1243", "1295", "1461", "1615"],
 };
@@ -46,8 +47,9 @@ static TYPES: Types = Types {
     ],
 };
 
-/// Without autocommit, which a server may have turned off, a row would stay locked.
-const SETTINGS: &str = "SET autocommit = 1;";
+/// Without autocommit, which a server may have turned off, a row would stay locked. A request that its client has given up
+/// must not wait for a row for 50 seconds, as the server's default is.
+const SETTINGS: &str = "SET autocommit = 1, innodb_lock_wait_timeout = 1;";
 
 impl Driver for sqlx::MySql {
     const ERRORS: Errors = ERRORS;
@@ -97,13 +99,17 @@ fn classify(code: &str, _message: &str) -> (Problem, Outcome) {
         1054 | 1109 | 1136 | 1146 | 1364 | 1366 | 1406 => (Problem::Schema, Outcome::Rejected),
         // Waits and conflicts, after which the statement is rolled back; the limit of a statement's
         // time, which MariaDB and MySQL number differently.
-        1205 | 1213 | 1020 | 1062 | 1317 | 1637 | 1969 | 3024 | 3572 => {
+        1205 | 1213 | 1020 | 1062 | 1317 | 1637 | 1969 | 3024 | 3101 | 3572 => {
             (Problem::Busy, Outcome::Unavailable)
         }
-        // Too many connections, or too many of this user; no memory, no disk.
-        1021 | 1037 | 1038 | 1040 | 1041 | 1114 | 1203 | 1206 | 1226 => {
+        // Too many connections, or too many of this user; no memory, no disk, no thread.
+        1021 | 1037 | 1038 | 1040 | 1041 | 1114 | 1135 | 1203 | 1206 | 1226 => {
             (Problem::Limit, Outcome::Unavailable)
         }
+        // A failed commit.
+        1180 => (Problem::Limit, Outcome::Indeterminate),
+        // ProxySQL found no server.
+        9001 => (Problem::Connection, Outcome::Unavailable),
         // The server shut down or killed the session, perhaps after the commit.
         1053 | 1077..=1080 | 1152..=1161 | 1184 | 1927 | 3032 | 3169 | 4031 => {
             (Problem::Connection, Outcome::Indeterminate)

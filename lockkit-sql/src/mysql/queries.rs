@@ -49,6 +49,8 @@ fn words() -> Words {
         upsert: "ON DUPLICATE KEY UPDATE
         token = VALUES(token), expires_at = VALUES(expires_at), room = VALUES(room)",
         renew_shared: include_str!("../sql/mysql/renew_shares.sql"),
+        // For as long as the connection waits for any row.
+        renew_in_turn: Some(""),
         purge_shared: include_str!("../sql/mysql/purge_shares.sql"),
         announce: concat!(
             include_str!("../sql/mysql/lock.sql"),

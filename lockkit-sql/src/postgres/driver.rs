@@ -98,7 +98,9 @@ fn classify(code: &str, _message: &str) -> (Problem, Outcome) {
         (_, "53") | ("58030", _) => (Problem::Limit, Outcome::Unavailable),
         ("57P03", _) => (Problem::Connection, Outcome::Unavailable),
         // Ended by somebody, or with the server, perhaps after the commit.
-        (_, "57" | "08") | ("40003" | "25P03", _) => (Problem::Connection, Outcome::Indeterminate),
+        (_, "57" | "08") | ("40003" | "25P03" | "25P04", _) => {
+            (Problem::Connection, Outcome::Indeterminate)
+        }
         _ => (Problem::Refused, Outcome::Rejected),
     }
 }

@@ -1,5 +1,5 @@
--- Restarts leases of holds beside others that have not ended, and makes none shorter. Skips locked rows.
--- names, holders, ttl, count. Returns the holders whose leases have not ended, and whether each was renewed.
+-- Restarts leases of holds beside others that have not ended, and makes none shorter.
+-- names, holders, ttl, count; skip: what to do with a row that another transaction has locked. Returns the holders whose leases have not ended, and whether each was renewed.
 --
 -- 1. One reading of the clock tells the rows that were renewed from those that were skipped.
 SET @lockkit_now = {now};
@@ -7,7 +7,7 @@ SET @lockkit_now = {now};
 UPDATE (
     SELECT name FROM {table} FORCE INDEX (PRIMARY)
     WHERE name IN ({names}) AND holder = '~' AND expires_at > @lockkit_now
-    LIMIT {count} FOR UPDATE SKIP LOCKED
+    LIMIT {count} FOR UPDATE {skip}
 ) AS mine
 STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = mine.name
 STRAIGHT_JOIN {holds} AS h FORCE INDEX (PRIMARY) ON h.name = mine.name
