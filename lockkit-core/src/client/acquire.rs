@@ -6,15 +6,12 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use crate::client::attempt::Attempting;
 use crate::client::guard::Guard;
 use crate::client::hold::{Hold, HoldOptions};
-use crate::client::outstanding::Outstanding;
 use crate::client::queue::{Key, Waiter};
 use crate::client::shared::{Held, Shared};
 use crate::client::wait;
-use crate::contract::{Attempt, BackendError, Error, Outcome, Result};
-use crate::time::clock::Moment;
+use crate::contract::{Error, Result};
 
 /// A caller that waits for a lock.
 pub(crate) struct Acquire {
@@ -27,85 +24,10 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     /// Waits for the lock, behind the other callers of this client.
-    pub(crate) async fn run(mut self) -> Result<Guard> {
-        // A caller on another runtime may end or stand still at any moment: it only waits.
-        let attempts = self.shared.context.runtime.is_current();
-        // Ends after a guard that is not handed out.
-        let unfinished = self.shared.context.attempts.begin();
-        let (mut key, mut entry) = (self.key.clone(), None);
-        let first = self.shared.queues.enter(&mut key, attempts, |key| {
-            let (waiter, behind) = self.waiter(key);
-            entry = Some(behind);
-            waiter
-        });
-        let first = first.ok_or(Error::Shutdown)?;
-        self.key = key;
-        let Some(entry) = entry else {
-            return self.attempt(unfinished).await;
-        };
-        drop(unfinished);
-        if first {
-            wait::start(&self.shared, &self.key, None);
-        }
-        self.wait(entry).await
-    }
-
-    /// Attempts for the queue.
-    async fn attempt(self, unfinished: Outstanding) -> Result<Guard> {
-        let shared = &self.shared;
-        let context = &shared.context;
-        let ticket = shared.ticket(&self.key, true);
-        let mut first = FirstAttempt {
-            shared: Arc::clone(shared),
-            key: self.key.clone(),
-            attempt: Some(Attempting::new(context, ticket.clone(), None)),
-        };
-        let (sent, answer) = first.answer().await;
-        drop(first);
-        if let Ok(Attempt::Granted(grant)) = answer
-            && let Some(since) = context.since(&grant, sent)
-        {
-            let held = Held::begin(shared, ticket, grant, since, self.options, None);
-            let guard = Guard::new(held);
-            self.serve_others();
-            if shared.is_closing() {
-                return Err(Error::Shutdown);
-            }
-            return Ok(guard);
-        }
-        if let Err(error) = &answer
-            && error.outcome() == Outcome::Rejected
-        {
-            self.serve_others();
-            return Err(error.clone().into());
-        }
-        let (waiter, entry) = self.waiter(&self.key);
-        shared.queues.first_waits(&self.key, waiter);
-        if shared.is_closing() {
-            // The withdrawal of the ticket is unfinished work again.
-            shared.queues.close();
-        }
-        // Only now: a shutdown that waits for attempts finds the withdrawal.
-        drop(unfinished);
-        let attempt = Attempting {
-            ticket,
-            sent,
-            answer: Box::pin(async { answer }),
-        };
-        wait::start(shared, &self.key, Some(attempt));
-        self.wait(entry).await
-    }
-
-    /// Callers that came meanwhile find out for themselves.
-    fn serve_others(&self) {
-        if self.shared.queues.close_if_idle(&self.key).is_err() {
-            wait::start(&self.shared, &self.key, None);
-        }
-    }
-
-    fn waiter(&self, key: &Key) -> (Waiter, QueueEntry) {
+    pub(crate) async fn run(self) -> Result<Guard> {
+        let (shared, mut key) = (Arc::clone(&self.shared), self.key.clone());
         let (reply, receiver) = oneshot::channel();
-        let id = self.shared.next_id();
+        let id = shared.next_id();
         let waiter = Waiter {
             id,
             joined: self.began,
@@ -113,13 +35,18 @@ impl Acquire {
             options: self.options,
             reply,
         };
+        let first = shared.queues.enter(&mut key, waiter);
+        let first = first.ok_or(Error::Shutdown)?;
         let entry = QueueEntry {
-            shared: Arc::clone(&self.shared),
-            key: key.clone(),
+            shared,
+            key,
             id,
             receiver,
         };
-        (waiter, entry)
+        if first {
+            wait::serve(&entry.shared, &entry.key).await;
+        }
+        self.wait(entry).await
     }
 
     /// Waits for the answer of the task that serves the queue, which keeps the deadline. What is counted
@@ -178,34 +105,5 @@ impl Drop for QueueEntry {
             // Dropped at once, it releases.
             drop(self.guard(hold));
         }
-    }
-}
-
-/// An attempt in flight for a local queue. Dropping it starts the task that serves the queue, because
-/// the ticket belongs to the queue and not to its first caller.
-struct FirstAttempt {
-    shared: Arc<Shared>,
-    key: Key,
-    attempt: Option<Attempting>,
-}
-
-impl FirstAttempt {
-    async fn answer(&mut self) -> (Moment, Result<Attempt, BackendError>) {
-        let answer = match &mut self.attempt {
-            Some(attempt) => (attempt.sent, (&mut attempt.answer).await),
-            None => std::future::pending().await,
-        };
-        self.attempt = None;
-        answer
-    }
-}
-
-impl Drop for FirstAttempt {
-    fn drop(&mut self) {
-        let Some(attempt) = self.attempt.take() else {
-            return;
-        };
-        self.shared.queues.first_left(&self.key);
-        wait::start(&self.shared, &self.key, Some(attempt));
     }
 }

@@ -9,7 +9,6 @@ use crate::time::clock::Moment;
 
 /// An attempt in flight.
 pub(crate) struct Attempting {
-    pub(crate) ticket: Ticket,
     /// When it was written.
     pub(crate) sent: Moment,
     pub(crate) answer: Pin<Box<dyn Future<Output = Result<Attempt, BackendError>> + Send>>,
@@ -19,15 +18,14 @@ impl Attempting {
     /// Sends an attempt when its answer is polled first, which is bounded as one request is. With `from`, it adopts that
     /// hold.
     pub(crate) fn new(context: &Arc<Context>, ticket: Ticket, from: Option<HolderId>) -> Self {
-        let (context, request) = (Arc::clone(context), ticket.clone());
+        let context = Arc::clone(context);
         Self {
-            ticket,
             sent: context.clock.now(),
             answer: Box::pin(async move {
                 let store = &context.store;
                 match from {
-                    None => context.bounded("attempt", store.attempt(&request)).await,
-                    Some(from) => context.bounded("adopt", store.adopt(from, &request)).await,
+                    None => context.bounded("attempt", store.attempt(&ticket)).await,
+                    Some(from) => context.bounded("adopt", store.adopt(from, &ticket)).await,
                 }
             }),
         }

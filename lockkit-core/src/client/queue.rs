@@ -101,14 +101,9 @@ impl Queues {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Joins the queue of `key`, in the lane where the fewest wait; returns whether the caller is the first, or `None`
-    /// if the client closes. One that `attempts` by itself, for the queue, is no `waiter` then.
-    pub(crate) fn enter(
-        &self,
-        key: &mut Key,
-        attempts: bool,
-        waiter: impl FnOnce(&Key) -> Waiter,
-    ) -> Option<bool> {
+    /// Joins the queue of `key`, in the lane where the fewest wait; returns whether the caller is the first, who is to have
+    /// the queue served, or `None` if the client closes.
+    pub(crate) fn enter(&self, key: &mut Key, waiter: Waiter) -> Option<bool> {
         let mut entries = lock(&self.entries);
         if self.is_closed() {
             return None;
@@ -116,7 +111,6 @@ impl Queues {
         let entry = entries.entry(key.name.clone()).or_default();
         key.lane = entry.lane(key.mode);
         if let Some(queue) = entry.queue(key) {
-            let waiter = waiter(key);
             if waiter.deadline.is_some() {
                 queue.wake.notify_one();
             }
@@ -124,10 +118,9 @@ impl Queues {
             queue.leaving = None;
             return Some(false);
         }
-        let waiters = (!attempts).then(|| waiter(key)).into_iter().collect();
         entry.queues.push(Queue {
             key: key.clone(),
-            waiters,
+            waiters: VecDeque::from([waiter]),
             wake: Arc::new(Notify::new()),
             leaving: None,
         });
@@ -169,32 +162,11 @@ impl Queues {
         let _ = self.holds.subscribe().wait_for(|holds| *holds == 0).await;
     }
 
-    /// The caller that attempted for the queue must wait after all, before those who came later.
-    pub(crate) fn first_waits(&self, key: &Key, waiter: Waiter) {
-        self.with(key, |queue| {
-            queue.waiters.push_front(waiter);
-            queue.leaving = None;
-        });
-    }
-
-    /// The caller that attempted for the queue has gone; without other waiters the withdrawal of its
-    /// ticket is unfinished work.
-    pub(crate) fn first_left(&self, key: &Key) {
-        self.with(key, |queue| {
-            if queue.waiters.is_empty() {
-                queue.leaving = Some(self.pending.begin());
-            }
-        });
-    }
-
     /// Takes a waiter out that was cancelled or whose deadline passed.
     pub(crate) fn leave(&self, key: &Key, id: u64) {
         self.with(key, |queue| {
-            let before = queue.waiters.len();
             queue.waiters.retain(|waiter| waiter.id != id);
-            // The queue may be another one of the same key by now, in which it was not.
-            if queue.waiters.is_empty() && before > 0 {
-                queue.leaving = Some(self.pending.begin());
+            if queue.waiters.is_empty() {
                 queue.wake.notify_one();
             }
         });
@@ -202,14 +174,7 @@ impl Queues {
 
     /// Takes the first waiter out. A queue without another one does not count any more: it is about to end.
     pub(crate) fn pop(&self, key: &Key) -> Option<Waiter> {
-        let pop = |queue: &mut Queue| {
-            let first = queue.waiters.pop_front();
-            if queue.waiters.is_empty() {
-                queue.leaving.get_or_insert_with(|| self.pending.begin());
-            }
-            first
-        };
-        self.with(key, pop).flatten()
+        self.with(key, |queue| queue.waiters.pop_front()).flatten()
     }
 
     /// Ends the queue if it has no waiter; returns what counted its withdrawal, or `Err` if it has one.
@@ -230,8 +195,7 @@ impl Queues {
         drop(queue);
     }
 
-    /// Sends an error to the waiters for which there is one. If none is left, the withdrawal of the
-    /// queue's ticket is unfinished work.
+    /// Sends an error to the waiters for which there is one.
     pub(crate) fn fail(&self, key: &Key, error: impl Fn(&Waiter) -> Option<Error>) {
         let mut failed = Vec::new();
         self.with(key, |queue| {
@@ -240,9 +204,6 @@ impl Queues {
                     Some(error) => failed.push((waiter.reply, error)),
                     None => queue.waiters.push_back(waiter),
                 }
-            }
-            if queue.waiters.is_empty() {
-                queue.leaving.get_or_insert_with(|| self.pending.begin());
             }
         });
         for (reply, error) in failed {
@@ -275,8 +236,15 @@ impl Queues {
         }
     }
 
+    /// Does something with a queue. The withdrawal of the ticket of one without waiters is unfinished work.
     fn with<T>(&self, key: &Key, act: impl FnOnce(&mut Queue) -> T) -> Option<T> {
-        lock(&self.entries).get_mut(&key.name)?.queue(key).map(act)
+        let mut entries = lock(&self.entries);
+        let queue = entries.get_mut(&key.name)?.queue(key)?;
+        let result = act(queue);
+        if queue.waiters.is_empty() {
+            queue.leaving.get_or_insert_with(|| self.pending.begin());
+        }
+        Some(result)
     }
 }
 
@@ -289,7 +257,7 @@ impl Entry {
     fn lane(&self, mode: Mode) -> u32 {
         let mut waiting = [0; LANES as usize];
         for queue in self.queues.iter().filter(|queue| queue.key.mode == mode) {
-            // A caller that attempts for the queue is no waiter.
+            // One that all waiters have left still has its ticket.
             waiting[queue.key.lane as usize] += queue.waiters.len().max(1);
         }
         let lanes = 0..mode.room().min(LANES);
@@ -323,35 +291,50 @@ mod tests {
     use super::*;
     use crate::time::lease::Lease;
 
+    fn key() -> Key {
+        let name = LockName::new("a").unwrap();
+        Key::new(name, Mode::Exclusive, Duration::from_secs(1), None)
+    }
+
+    fn waiter(id: u64) -> Waiter {
+        let options = HoldOptions {
+            lease: Lease::default(),
+            max_hold: None,
+            min_hold: None,
+            owner: None,
+        };
+        Waiter {
+            id,
+            joined: Instant::now(),
+            deadline: None,
+            options,
+            reply: oneshot::channel().0,
+        }
+    }
+
     /// It may have seen the client open before.
     #[test]
     fn caller_that_comes_after_the_close_is_refused() {
         let queues = Queues::new(Pending::default());
-        let name = LockName::new("a").unwrap();
-        let mut key = Key::new(name, Mode::Exclusive, Duration::from_secs(1), None);
         queues.close();
-        let entered = queues.enter(&mut key, true, |_| unreachable!("it attempts by itself"));
-        assert_eq!(entered, None);
+        assert_eq!(queues.enter(&mut key(), waiter(1)), None);
         assert!(lock(&queues.entries).is_empty());
     }
 
     #[test]
     fn nothing_is_kept_of_names_that_are_not_used_any_more() {
         let queues = Queues::new(Pending::default());
-        let name = LockName::new("a").unwrap();
-        let key = Key::new(name, Mode::Exclusive, Duration::from_secs(1), None);
-        let enter = || {
-            queues.enter(&mut key.clone(), true, |_| {
-                unreachable!("it attempts by itself")
-            })
-        };
+        let key = key();
+        let enter = || queues.enter(&mut key.clone(), waiter(1));
         assert_eq!(enter(), Some(true));
         queues.hold_began(&key.name);
+        assert!(queues.pop(&key).is_some());
         assert!(queues.close_if_idle(&key).is_ok());
         assert_eq!(lock(&queues.entries).len(), 1);
         queues.hold_ended(&key.name);
         assert!(lock(&queues.entries).is_empty());
         assert_eq!(enter(), Some(true));
+        queues.leave(&key, 1);
         assert!(queues.close_if_idle(&key).is_ok());
         assert!(lock(&queues.entries).is_empty());
         assert_eq!(enter(), Some(true));
@@ -362,12 +345,8 @@ mod tests {
     #[test]
     fn waiter_of_a_former_queue_does_not_leave_its_successor() {
         let queues = Queues::new(Pending::default());
-        let name = LockName::new("a").unwrap();
-        let mut key = Key::new(name, Mode::Exclusive, Duration::from_secs(1), None);
-        assert_eq!(
-            queues.enter(&mut key, true, |_| unreachable!("it attempts by itself")),
-            Some(true)
-        );
+        let mut key = key();
+        assert_eq!(queues.enter(&mut key, waiter(2)), Some(true));
         queues.leave(&key, 1);
         assert!(queues.is_busy(&key.name));
     }
@@ -375,22 +354,8 @@ mod tests {
     #[test]
     fn queue_that_has_served_its_last_waiter_is_not_busy() {
         let queues = Queues::new(Pending::default());
-        let name = LockName::new("a").unwrap();
-        let mut key = Key::new(name, Mode::Exclusive, Duration::from_secs(1), None);
-        let options = HoldOptions {
-            lease: Lease::default(),
-            max_hold: None,
-            min_hold: None,
-            owner: None,
-        };
-        let waiter = |_: &Key| Waiter {
-            id: 1,
-            joined: Instant::now(),
-            deadline: None,
-            options,
-            reply: oneshot::channel().0,
-        };
-        assert_eq!(queues.enter(&mut key, false, waiter), Some(true));
+        let mut key = key();
+        assert_eq!(queues.enter(&mut key, waiter(1)), Some(true));
         assert!(queues.is_busy(&key.name));
         assert!(queues.pop(&key).is_some());
         assert!(!queues.is_busy(&key.name));

@@ -1,4 +1,4 @@
-//! The task that serves one local queue: it waits at the store, with one ticket at a time.
+//! What serves one local queue: it waits at the store, with one ticket at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,8 +57,10 @@ impl Turn {
     }
 }
 
-/// What an answer of the store means for the queue.
+/// What follows for the queue.
 enum Step {
+    /// The answer to this attempt.
+    Answer(Attempting),
     /// Attempt again after this time.
     Pause(Duration),
     /// The ticket went to a waiter, or was refused: the next waiter needs a new one.
@@ -74,87 +76,111 @@ enum Event {
     Wake(Result<Wake, BackendError>),
 }
 
-/// Serves one local queue until no caller waits in it, in a task of the client's runtime: goes on with
-/// an attempt for the queue, or begins with a new ticket.
-pub(crate) fn start(shared: &Arc<Shared>, key: &Key, attempt: Option<Attempting>) {
+/// Serves a local queue until no caller waits in it. Returns after the first attempt, which the caller sends itself on the
+/// client's runtime, so that a free lock costs no task: a task does the rest. A caller on another runtime may end or
+/// stand still at any moment.
+pub(crate) async fn serve(shared: &Arc<Shared>, key: &Key) {
     let Some(changed) = shared.queues.wake(key) else {
         return;
-    };
-    let ticket = match &attempt {
-        Some(attempt) => attempt.ticket.clone(),
-        None => shared.ticket(key, true),
     };
     let queued = Queued {
         shared: Arc::clone(shared),
         key: key.clone(),
         changed,
-        turn: Turn::new(ticket),
+        turn: Turn::new(shared.ticket(key, true)),
         all_read: false,
         pauses: Backoff::default(),
         failing_since: None,
         done: false,
     };
-    // Detached: it ends when no caller waits.
-    drop(shared.context.runtime.spawn(queued.run(attempt)));
+    let attempt = queued.attempt();
+    let mut first = First(Some((queued, attempt)));
+    if shared.context.runtime.is_current()
+        && let Some((_, attempt)) = &mut first.0
+    {
+        let answer = (&mut attempt.answer).await;
+        if let Some((mut queued, attempt)) = first.0.take() {
+            match queued.answered(answer, attempt.sent) {
+                Step::Done => queued.done = true,
+                step => queued.spawn(step),
+            }
+        }
+    }
+}
+
+/// The first attempt for a queue. Dropped, it leaves the rest to a task: the ticket belongs to the queue and not to its
+/// first caller.
+struct First(Option<(Queued, Attempting)>);
+
+impl Drop for First {
+    fn drop(&mut self) {
+        if let Some((queued, attempt)) = self.0.take() {
+            queued.spawn(Step::Answer(attempt));
+        }
+    }
 }
 
 impl Queued {
-    async fn run(mut self, first: Option<Attempting>) {
-        let mut attempt = first.unwrap_or_else(|| self.attempt());
-        while matches!(self.serve(attempt).await, Step::Next) {
-            // At once: the former ticket belongs to a hold, or to the reaper.
-            self.begin_anew();
-            // If the new holder releases at once, the next attempt finds the lock free and needs no
-            // wake-up.
-            yield_now().await;
-            self.pauses.reset();
-            self.failing_since = None;
-            attempt = self.attempt();
+    /// Goes on in a task of the client's runtime.
+    fn spawn(self, step: Step) {
+        let shared = Arc::clone(&self.shared);
+        // Detached: it ends when no caller waits.
+        drop(shared.context.runtime.spawn(self.run(step)));
+    }
+
+    async fn run(mut self, mut step: Step) {
+        loop {
+            step = match step {
+                Step::Answer(attempt) => self.answered(attempt.answer.await, attempt.sent),
+                Step::Pause(pause) => self.wait_for_turn(Instant::now() + pause).await,
+                Step::Next => {
+                    // At once: the former ticket belongs to a hold, or to the reaper.
+                    self.begin_anew();
+                    // If the new holder releases at once, the next attempt finds the lock free and needs no
+                    // wake-up.
+                    yield_now().await;
+                    self.pauses.reset();
+                    self.failing_since = None;
+                    Step::Answer(self.attempt())
+                }
+                Step::Done => break,
+            };
         }
         self.done = true;
     }
 
-    /// Gets the lock once for the queue.
-    async fn serve(&mut self, mut attempt: Attempting) -> Step {
+    /// Waits until it is time for another attempt, at the latest at `until`, or the lock is granted.
+    async fn wait_for_turn(&mut self, mut until: Instant) -> Step {
+        self.open_watch().await;
+        self.all_read = false;
         loop {
-            let mut pause = match self.answered(attempt.answer.await, attempt.sent) {
-                Step::Pause(pause) => Instant::now() + pause,
-                end => return end,
-            };
-            if self.leave_if_idle() {
-                return Step::Done;
-            }
-            self.open_watch().await;
-            self.all_read = false;
-            loop {
-                match self.wait(pause).await {
-                    Event::Elapsed => {
-                        self.all_read = self.turn.watch.is_some();
-                        break;
-                    }
-                    Event::Changed if self.leave_if_idle() => return Step::Done,
-                    Event::Changed => {}
-                    Event::Wake(Ok(Wake::Retry)) => {
-                        self.turn.polls = 0;
-                        break;
-                    }
-                    Event::Wake(Ok(Wake::Granted(grant))) => {
-                        match self.turn.since.and_then(|since| self.deliver(grant, since)) {
-                            Some(step) => return step,
-                            // The grant is too old to be believed; the attempt will tell.
-                            None => break,
-                        }
-                    }
-                    Event::Wake(Ok(Wake::Lost(_))) => {
-                        self.release_later();
-                        pause = Instant::now() + self.pauses.pause();
-                        self.begin_anew();
-                    }
-                    Event::Wake(Err(_)) => self.turn.watch = None,
+            match self.wait(until).await {
+                Event::Elapsed => {
+                    self.all_read = self.turn.watch.is_some();
+                    break;
                 }
+                Event::Changed if self.leave_if_idle() => return Step::Done,
+                Event::Changed => {}
+                Event::Wake(Ok(Wake::Retry)) => {
+                    self.turn.polls = 0;
+                    break;
+                }
+                Event::Wake(Ok(Wake::Granted(grant))) => {
+                    match self.turn.since.and_then(|since| self.deliver(grant, since)) {
+                        Some(step) => return step,
+                        // The grant is too old to be believed; the attempt will tell.
+                        None => break,
+                    }
+                }
+                Event::Wake(Ok(Wake::Lost(_))) => {
+                    self.release_later();
+                    until = Instant::now() + self.pauses.pause();
+                    self.begin_anew();
+                }
+                Event::Wake(Err(_)) => self.turn.watch = None,
             }
-            attempt = self.attempt();
         }
+        Step::Answer(self.attempt())
     }
 
     fn attempt(&self) -> Attempting {
@@ -198,7 +224,15 @@ impl Queued {
         let polls = self.turn.polls;
         self.turn.polls += 1;
         let (rules, ttl) = (&context.capabilities, self.turn.ticket.ttl);
-        Step::Pause(pause(rules, ttl, &held, polls, jitter()))
+        self.pause(pause(rules, ttl, &held, polls, jitter()))
+    }
+
+    /// Attempts again after this time, if a caller waits still.
+    fn pause(&self, pause: Duration) -> Step {
+        match self.leave_if_idle() {
+            true => Step::Done,
+            false => Step::Pause(pause),
+        }
     }
 
     fn failed(&mut self, error: BackendError) -> Step {
@@ -219,7 +253,7 @@ impl Queued {
         });
         let capabilities = self.shared.context.capabilities;
         let pause = self.pauses.pause();
-        Step::Pause(pause.min(recheck(&capabilities, self.turn.ticket.ttl)))
+        self.pause(pause.min(recheck(&capabilities, self.turn.ticket.ttl)))
     }
 
     fn fail(&self, error: impl Fn(&Waiter) -> Option<Error>) {
