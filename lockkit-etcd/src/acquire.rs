@@ -8,7 +8,7 @@ use std::time::Duration;
 use etcd_client::ResponseHeader;
 use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::store::lock;
-use lockkit_core::{FencingToken, LossReason, Outcome};
+use lockkit_core::{LossReason, Outcome};
 
 use crate::error::{Failed, Result, fault, unreadable};
 use crate::keep_alive::KeepAlive;
@@ -96,9 +96,10 @@ impl Shared {
             self.link.request_timeout(),
             |client| async move { client.lease_client().grant(seconds, None).await },
         );
+        // A lease without a key blocks no client.
         let granted = granted
             .await
-            .map_err(|failed| failed.into_error("attempt"))?;
+            .map_err(|failed| failed.into_error("attempt").without_effect())?;
         if granted.ttl() < seconds {
             let why = format!("the server grants a lease of {} s only", granted.ttl());
             return Err(fault("attempt", Outcome::Rejected, why));
@@ -152,11 +153,7 @@ impl Shared {
         let Some(created) = tried.created.filter(|_| tried.holds) else {
             return Ok(Some(Attempt::held()));
         };
-        let token = FencingToken::of_revision(created, self.token_base);
-        let token = token.ok_or_else(|| {
-            let why = "the token does not fit: is `token_base` too large?";
-            Failed::Other(fault("attempt", Outcome::Rejected, why))
-        })?;
+        let token = self.token(created);
         // Not before the ticket holds: a holder before it may still write.
         if let Some(reads) = Reads::of(ticket) {
             reads.keep((token, found));

@@ -1,13 +1,14 @@
 //! The requests of operators: inspect, break, list.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
 use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use lockkit_core::contract::{Holder, LockState, Mode};
 use lockkit_core::store::predecessors::holding;
 use lockkit_core::store::{of_break, tag};
-use lockkit_core::{FencingToken, LockName, Outcome};
+use lockkit_core::{LockName, Outcome};
 
 use crate::error::{Failed, Result, fault, unreadable};
 use crate::keys::{self, is_contender};
@@ -18,10 +19,15 @@ use crate::shared::Shared;
 const PAGE: i64 = 1000;
 /// The number of keys that one transaction deletes.
 const TXN: usize = 100;
+/// How many leases are asked for at once.
+const AT_ONCE: usize = 64;
 /// How often a read without an answer is repeated. It has no effect.
 const READS: usize = 1;
 /// How often a break reads the queue, because the holders had gone.
 const LOOKS: usize = 5;
+
+/// What is left of each lease; `None` if it has ended, or there is none.
+type Leases = HashMap<i64, Option<Duration>>;
 
 impl Shared {
     /// Asks whether a server accepts this user: each of them if need be, and one of them twice.
@@ -40,13 +46,15 @@ impl Shared {
 
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         let line = self.line("inspect", name).await?;
-        self.describe("inspect", name.clone(), &line).await
+        let leases = self.leases("inspect", [&line]).await?;
+        Ok(self.describe(name.clone(), &line, &leases))
     }
 
     pub(crate) async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         for _ in 0..LOOKS {
             let line = self.line("break_lock", name).await?;
-            let Some(state) = self.describe("break_lock", name.clone(), &line).await? else {
+            let leases = self.leases("break_lock", [&line]).await?;
+            let Some(state) = self.describe(name.clone(), &line, &leases) else {
                 return Ok(None);
             };
             let holding: Vec<&KeyValue> = holding(&line, mode).collect();
@@ -84,12 +92,14 @@ impl Shared {
                 lines.entry(name).or_default().push(key);
             }
         }
-        let mut found = Vec::new();
-        for (name, mut line) in lines {
+        for line in lines.values_mut() {
             line.sort_unstable_by_key(KeyValue::create_revision);
-            found.extend(self.describe("list", name, &line).await?);
         }
-        Ok(found)
+        let leases = self.leases("list", lines.values()).await?;
+        let described = lines
+            .into_iter()
+            .filter_map(|(name, line)| self.describe(name, &line, &leases));
+        Ok(described.collect())
     }
 
     /// Reads the keys of a lock, in the order in which they were created.
@@ -127,21 +137,26 @@ impl Shared {
         }
     }
 
-    /// Describes a lock by all its keys; `None` if there is none.
-    async fn describe(
+    /// Reads what is left of the leases of those that hold. Many holds of a client share one.
+    async fn leases<'a>(
         &self,
         operation: &'static str,
-        name: LockName,
-        line: &[KeyValue],
-    ) -> Result<Option<LockState>> {
+        lines: impl IntoIterator<Item = &'a Vec<KeyValue>>,
+    ) -> Result<Leases> {
+        let holding = lines.into_iter().flat_map(|line| holding(line, mode));
+        let leases: HashSet<i64> = holding.map(KeyValue::lease).collect();
+        let read = stream::iter(leases).map(|lease| async move {
+            let remaining = self.link.remaining(operation, lease).await;
+            let remaining = remaining.map_err(|failed| failed.into_error(operation))?;
+            Ok((lease, remaining))
+        });
+        read.buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// Describes a lock by all its keys; `None` if there is none.
+    fn describe(&self, name: LockName, line: &[KeyValue], leases: &Leases) -> Option<LockState> {
         let mut state = LockState::new(name);
-        // Many holds of a client share a lease.
-        let mut leases = HashMap::new();
         for key in holding(line, mode) {
-            if let Entry::Vacant(lease) = leases.entry(key.lease()) {
-                let remaining = self.link.remaining(operation, key.lease()).await;
-                lease.insert(remaining.map_err(|failed| failed.into_error(operation))?);
-            }
             let holder = match key.value_str().map(|text| (tag::read(text), text)) {
                 Ok((Some(holder), _)) => Holder {
                     mode: Some(mode(key)),
@@ -155,13 +170,13 @@ impl Shared {
                 _ => Holder::new(last_part(key)),
             };
             state = state.with_holder(Holder {
-                token: FencingToken::of_revision(key.create_revision(), self.token_base),
+                token: Some(self.token(key.create_revision())),
                 remaining: leases.get(&key.lease()).copied().flatten(),
                 ..holder
             });
         }
         state.waiters = u32::try_from(line.len() - state.holders.len()).ok();
-        Ok((!line.is_empty()).then_some(state))
+        (!line.is_empty()).then_some(state)
     }
 }
 

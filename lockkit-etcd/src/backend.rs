@@ -9,13 +9,15 @@ use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
 use lockkit_core::store::lock;
-use lockkit_core::{Capabilities, HolderId, LockName, Outcome};
+use lockkit_core::{Capabilities, FencingToken, HolderId, LockName, Outcome};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::config::EtcdStoreBuilder;
 use crate::error::{BACKEND, Result, fault};
 use crate::shared::Shared;
+
+const TOKEN_BASE: &str = "`token_base` is too large: set it to less than 2^62";
 
 /// Keeps locks in an etcd cluster.
 ///
@@ -66,13 +68,17 @@ impl EtcdStoreBuilder {
     /// Connects to the first server that answers.
     ///
     /// # Errors
-    /// - [`BackendError`](lockkit_core::BackendError) if no server can be reached or this user is refused.
+    /// - [`BackendError`](lockkit_core::BackendError) if no server can be reached, or this user or the
+    ///   `token_base` is refused.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind.
     pub async fn connect(self) -> Result<EtcdStore> {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
+        if self.token_base > FencingToken::LARGEST_BASE {
+            return Err(fault("connect", Outcome::Rejected, TOKEN_BASE));
+        }
         let shared = Arc::new(Shared::new(self, runtime));
         let watcher = shared.runtime.spawn(Arc::clone(&shared).read_events());
         let store = EtcdStore {

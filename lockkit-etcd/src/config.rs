@@ -97,7 +97,8 @@ impl EtcdStoreBuilder {
         self
     }
 
-    /// A number to add to every token, so that tokens keep growing when locks move here from another store.
+    /// A number below 2<sup>62</sup> to add to every token, so that tokens keep growing when locks move here from
+    /// another store.
     pub const fn token_base(mut self, base: u64) -> Self {
         self.token_base = base;
         self

@@ -29,19 +29,15 @@ pub(crate) enum Failed {
     Other(BackendError),
 }
 
-/// The meaning of an error.
+/// The meaning of an error other than the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) outcome: Outcome,
-    pub(crate) lease_gone: bool,
     /// Another server, or a new connection with a new token of the user, may succeed.
     pub(crate) reconnect: bool,
     /// The request was not executed, so that it may be sent again at once.
     pub(crate) again: bool,
 }
-
-/// Operations that only read, and so have no effect in any case.
-const READING: [&str; 5] = ["connect", "inspect", "list", "read", "watch"];
 
 /// An error in our words or the server's, without secrets. INV-14.
 pub(crate) fn fault(
@@ -49,10 +45,6 @@ pub(crate) fn fault(
     outcome: Outcome,
     why: impl Into<String>,
 ) -> BackendError {
-    let outcome = match outcome {
-        Outcome::Indeterminate if READING.contains(&operation) => Outcome::Unavailable,
-        outcome => outcome,
-    };
     BackendError::new(BACKEND, operation, outcome, why.into())
 }
 
@@ -77,21 +69,31 @@ impl Failed {
             Self::Other(error) => error,
         }
     }
+
+    /// The error of a transaction with work of the caller, which may use leases of its own.
+    pub(crate) fn of_work(self, operation: &'static str) -> BackendError {
+        match self {
+            Self::LeaseGone => {
+                let why = "nothing was done: a lease of the transaction has ended";
+                fault(operation, Outcome::Rejected, why)
+            }
+            Self::Other(error) => error,
+        }
+    }
 }
 
-pub(crate) fn judge(error: &Error) -> Verdict {
+/// The meaning of an error; `None` if the lease of the request has ended.
+pub(crate) fn judge(error: &Error) -> Option<Verdict> {
     let verdict = |outcome| Verdict {
         outcome,
-        lease_gone: false,
         reconnect: false,
         again: false,
     };
-    match error {
-        Error::GRpcStatus(status) => judge_status(status, verdict(Outcome::Indeterminate)),
-        Error::LeaseKeepAliveError(why) if why.contains("lease not found") => Verdict {
-            lease_gone: true,
-            ..verdict(Outcome::Unavailable)
-        },
+    Some(match error {
+        Error::GRpcStatus(status) => {
+            return judge_status(status, verdict(Outcome::Indeterminate));
+        }
+        Error::LeaseKeepAliveError(why) if why.contains("lease not found") => return None,
         // The transport cannot be built, for example because a certificate cannot be read.
         Error::TransportError(_)
         | Error::InvalidArgs(_)
@@ -103,42 +105,53 @@ pub(crate) fn judge(error: &Error) -> Verdict {
             reconnect: true,
             ..verdict(Outcome::Indeterminate)
         },
-    }
+    })
 }
 
-fn judge_status(status: &Status, unknown: Verdict) -> Verdict {
+fn judge_status(status: &Status, unknown: Verdict) -> Option<Verdict> {
     let said = |text: &str| status.message().contains(text);
     let unavailable = Verdict {
         outcome: Outcome::Unavailable,
         ..unknown
     };
     if is_unsent(status) {
-        return Verdict {
+        return Some(Verdict {
             reconnect: true,
             again: true,
             ..unavailable
-        };
+        });
     }
     if status.code() == Code::NotFound && said("lease not found") {
-        return Verdict {
-            lease_gone: true,
-            ..unavailable
-        };
+        return None;
     }
     if PASSING.iter().any(|text| said(text)) {
         // The user needs a new token, or the server does not vote yet and serves nobody.
         let again = said("auth store") || said("learner");
-        return Verdict {
+        return Some(Verdict {
             reconnect: again || said("leader"),
             again,
             ..unavailable
-        };
+        });
     }
-    // A full server says this of requests that it did execute, too. Or the answer is too long to be read.
-    if said("database space exceeded") || status.code() == Code::OutOfRange {
-        return unknown;
+    // A full server says this of requests that it did execute, too.
+    if said("database space exceeded") {
+        return Some(unknown);
     }
-    match status.code() {
+    // The request is longer than a server takes. Or it asks for a revision that was compacted or is still to come, or
+    // for a lease that is too long.
+    let refused = match status.code() {
+        Code::ResourceExhausted => said("received message larger than max"),
+        Code::OutOfRange => said("etcdserver"),
+        _ => false,
+    };
+    let rejected = Verdict {
+        outcome: Outcome::Rejected,
+        ..unknown
+    };
+    Some(match status.code() {
+        _ if refused => rejected,
+        // The answer is too long to be read.
+        Code::OutOfRange => unknown,
         Code::InvalidArgument
         | Code::NotFound
         | Code::AlreadyExists
@@ -146,17 +159,16 @@ fn judge_status(status: &Status, unknown: Verdict) -> Verdict {
         | Code::FailedPrecondition
         | Code::Unimplemented
         | Code::Unauthenticated => Verdict {
-            outcome: Outcome::Rejected,
             // The user needs a new token.
             reconnect: status.code() == Code::Unauthenticated,
-            ..unknown
+            ..rejected
         },
         // The request or its answer was lost, or the server does not know the result.
         _ => Verdict {
             reconnect: true,
             ..unknown
         },
-    }
+    })
 }
 
 /// Whether no connection could be made.
@@ -197,7 +209,7 @@ mod tests {
     use super::*;
 
     fn server(code: Code, text: &str) -> Verdict {
-        judge(&Error::GRpcStatus(Status::new(code, text)))
+        judge(&Error::GRpcStatus(Status::new(code, text))).unwrap()
     }
 
     #[test]
@@ -238,8 +250,34 @@ mod tests {
             ),
             (Code::Unauthenticated, "etcdserver: invalid auth token"),
             (Code::InvalidArgument, "etcdserver: user name is empty"),
+            (
+                Code::OutOfRange,
+                "etcdserver: mvcc: required revision has been compacted",
+            ),
+            (
+                Code::OutOfRange,
+                "etcdserver: mvcc: required revision is a future revision",
+            ),
+            (Code::OutOfRange, "etcdserver: too large lease TTL"),
+            (
+                Code::ResourceExhausted,
+                "grpc: received message larger than max (3145769 vs. 2097152)",
+            ),
         ] {
             assert_eq!(server(code, text).outcome, Outcome::Rejected, "{text}");
+        }
+    }
+
+    #[test]
+    fn connection_is_kept_after_a_request_that_no_server_takes() {
+        for (code, text) in [
+            (Code::OutOfRange, "etcdserver: too large lease TTL"),
+            (
+                Code::ResourceExhausted,
+                "grpc: received message larger than max (3145769 vs. 2097152)",
+            ),
+        ] {
+            assert!(!server(code, text).reconnect, "{text}");
         }
     }
 
@@ -272,9 +310,10 @@ mod tests {
 
     #[test]
     fn ended_lease_is_recognized() {
-        let verdict = server(Code::NotFound, "etcdserver: requested lease not found");
-        assert!(verdict.lease_gone);
+        let text = "etcdserver: requested lease not found";
+        let gone = Error::GRpcStatus(Status::new(Code::NotFound, text));
+        assert_eq!(judge(&gone), None);
         let gone = Error::LeaseKeepAliveError("lease not found".to_owned());
-        assert!(judge(&gone).lease_gone);
+        assert_eq!(judge(&gone), None);
     }
 }

@@ -93,7 +93,7 @@ impl<'a> Fenced<'a> {
         let created = created.ok_or(FencedError::Fenced)?;
         let txn = if_created(&*at.key, created).and_then(operations);
         let answer = shared.link.txn(operation, &txn).await;
-        let answer = answer.map_err(|failed| failed.into_error(operation))?;
+        let answer = answer.map_err(|failed| failed.of_work(operation))?;
         match answer.succeeded() {
             true => Ok(answer.op_responses()),
             false => Err(FencedError::Fenced),

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use etcd_client::{DeleteOptions, TxnOpResponse};
-use lockkit_core::Outcome;
 use lockkit_core::contract::{Release, Renewal, Ticket};
 
-use crate::error::{Failed, Result, fault};
+use crate::error::{Failed, Result};
 use crate::queue::{self, Contender, Writes};
 use crate::shared::Shared;
 
@@ -48,7 +47,7 @@ impl Shared {
         let Some(created) = at.created else {
             return Ok(false);
         };
-        let value = self.layout.value(ticket, Some(text));
+        let value = self.layout.value(ticket, text);
         match self
             .link
             .txn("note", &queue::write(&at, created, value))
@@ -87,13 +86,8 @@ impl Shared {
             return self.delete("release", at).await.map(|_| false);
         };
         let txn = queue::commit(&at.key, created, writes.request.clone());
-        let answer = match self.link.txn("commit", &txn).await {
-            Err(Failed::LeaseGone) => {
-                let why = "nothing was done: a lease of the transaction has ended";
-                return Err(Failed::Other(fault("commit", Outcome::Rejected, why)));
-            }
-            answer => answer?,
-        };
+        let answer = self.link.txn("commit", &txn).await;
+        let answer = answer.map_err(|failed| Failed::Other(failed.of_work("commit")))?;
         if let Some(TxnOpResponse::Txn(done)) = answer.op_responses().into_iter().next() {
             writes.keep(done);
         }

@@ -70,11 +70,11 @@ impl Layout {
         LockName::new(name).ok()
     }
 
-    /// The value of a ticket's key. Where keys are shared with Go's elections, a note is the whole value.
-    pub(crate) fn value(&self, ticket: &Ticket, note: Option<&str>) -> String {
-        match (self.names, note) {
-            (Names::Raw, Some(note)) => note.to_owned(),
-            _ => tag::write(ticket, note),
+    /// The value of the key of a ticket with a note. Where keys are shared with Go's elections, a note is the whole value.
+    pub(crate) fn value(&self, ticket: &Ticket, note: &str) -> String {
+        match self.names {
+            Names::Raw => note.to_owned(),
+            Names::Encoded => tag::write(ticket, Some(note)),
         }
     }
 

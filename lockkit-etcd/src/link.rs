@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use tonic::transport::Endpoint;
 
 use crate::config::{EtcdStoreBuilder, PORT};
-use crate::error::{Failed, fault, judge, text};
+use crate::error::{Failed, Verdict, fault, judge, text};
 
 /// The interval of pings on silent connections. Keep-alives of sessions are usually more frequent.
 const PING: Duration = Duration::from_secs(20);
@@ -38,6 +38,8 @@ struct State {
     opened: Option<Opened>,
     /// The server in use.
     current: usize,
+    /// Whether a connection was made before, so that its files could be used.
+    connected: bool,
 }
 
 /// A connection to one server.
@@ -57,6 +59,7 @@ impl Link {
         let state = State {
             opened: None,
             current: 0,
+            connected: false,
         };
         Self {
             config,
@@ -120,20 +123,11 @@ impl Link {
                     return Ok(answer);
                 }
                 Ok(Err(error)) => error,
-                Err(_) => {
-                    // If the last answer is recent, the connection is sound and the server is slow. An
-                    // answer that came just after this request was written says nothing.
-                    let silence = |opened: &Opened| lock(&opened.answered).elapsed();
-                    if opened.as_ref().map_or(limit, silence) >= limit / 2 {
-                        self.give_up(&opened);
-                    }
-                    let why = format!("no answer from {} within {limit:?}", self.place(&opened));
-                    return Err(Failed::Other(fault(operation, Outcome::Indeterminate, why)));
-                }
+                Err(_) => return Err(self.silent(operation, limit, &opened)),
             };
-            let verdict = judge(&error);
-            if verdict.lease_gone {
-                return Err(Failed::LeaseGone);
+            let mut verdict = judge(&error).ok_or(Failed::LeaseGone)?;
+            if opened.is_err() {
+                verdict = self.unsent(verdict, &error);
             }
             let mut why = text(&error);
             if verdict.reconnect {
@@ -144,6 +138,47 @@ impl Link {
                 return Err(Failed::Other(fault(operation, verdict.outcome, why)));
             }
             again -= 1;
+        }
+    }
+
+    /// The error of a request without an answer within `limit`.
+    fn silent(
+        &self,
+        operation: &'static str,
+        limit: Duration,
+        opened: &Result<Opened, usize>,
+    ) -> Failed {
+        // If the last answer is recent, the connection is sound and the server is slow. An answer that came just
+        // after this request was written says nothing.
+        let silence = |opened: &Opened| lock(&opened.answered).elapsed();
+        if opened.as_ref().map_or(limit, silence) >= limit / 2 {
+            self.give_up(opened);
+        }
+        let why = format!("no answer from {} within {limit:?}", self.place(opened));
+        let outcome = match opened {
+            Ok(_) => Outcome::Indeterminate,
+            // The connection was not made: the request was not sent.
+            Err(_) => Outcome::Unavailable,
+        };
+        Failed::Other(fault(operation, outcome, why))
+    }
+
+    /// The meaning of an error that came before the request was sent.
+    fn unsent(&self, verdict: Verdict, error: &Error) -> Verdict {
+        let of_files = matches!(error, Error::TransportError(_) | Error::IoError(_));
+        match verdict.outcome {
+            // The user was not authenticated: the request was not sent.
+            Outcome::Indeterminate => Verdict {
+                outcome: Outcome::Unavailable,
+                again: verdict.reconnect,
+                ..verdict
+            },
+            // Files that could be used before are being replaced, perhaps.
+            Outcome::Rejected if of_files && lock(&self.state).connected => Verdict {
+                outcome: Outcome::Unavailable,
+                ..verdict
+            },
+            _ => verdict,
         }
     }
 
@@ -213,6 +248,7 @@ impl Link {
         });
         let client = opening.await.map_err(std::io::Error::other)??;
         let mut state = lock(&self.state);
+        state.connected = true;
         let opened = Opened {
             client: Arc::new(client),
             server,

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use lockkit_core::Capabilities;
 use lockkit_core::clock::Clock;
-use lockkit_core::contract::Tombstones;
 use lockkit_core::store::lock;
 use lockkit_core::store::waiters::Waiters;
 use tokio::runtime::Handle;
@@ -26,7 +25,6 @@ pub(crate) struct Shared {
     pub(crate) watches: Mutex<KeyWatches>,
     /// Notified when a watch is wanted.
     pub(crate) wanted: Notify,
-    pub(crate) tombstones: Mutex<Tombstones>,
     pub(crate) token_base: u64,
     pub(crate) layout: Layout,
     pub(crate) capabilities: Capabilities,
@@ -49,7 +47,6 @@ impl Shared {
             tickets: Arc::default(),
             watches: Mutex::default(),
             wanted: Notify::new(),
-            tombstones: Mutex::default(),
             token_base: config.token_base,
             layout: Layout::new(root, config.names),
             capabilities: config.capabilities(),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use lockkit_core::contract::{Renewal, Ticket};
 use lockkit_core::store::waiters::{Entry, TicketWatch};
 use lockkit_core::store::{Backoff, lock};
-use lockkit_core::{FencingToken, HolderId, LossReason, Outcome};
+use lockkit_core::{BackendError, FencingToken, HolderId, LossReason};
 use tokio::time::{sleep, timeout};
 
-use crate::error::{Result, fault};
+use crate::error::{BACKEND, Result};
 use crate::keys::contender;
 use crate::link::PAUSES;
 use crate::position::{News, Position, Read};
@@ -44,11 +44,8 @@ impl Shared {
         session: &Arc<Session>,
         directory: &str,
     ) -> Result<Option<Contender>> {
-        let released = || {
-            let why = "the ticket was released before";
-            fault("attempt", Outcome::Rejected, why)
-        };
-        if lock(&self.tombstones).contains(ticket.holder) {
+        let released = || BackendError::released(BACKEND, "attempt");
+        if self.tickets.is_refused(ticket.holder) {
             return Err(released());
         }
         let entered = self.tickets.with(ticket.holder, |entry| {
@@ -105,7 +102,7 @@ impl Shared {
             position.unanswered = change(position.unanswered);
             position.unwatch(holder, &mut lock(&self.watches));
         }
-        lock(&self.tombstones).insert(holder);
+        self.tickets.refuse(holder);
     }
 
     /// A key that makes a ticket wait as long as it exists, as far as is known.
@@ -272,16 +269,18 @@ impl Shared {
         Listing::looked(&self.link.txn("watch", &txn).await.ok()?)
     }
 
+    /// The token of a hold by a key: the revision that created it. INV-4.
+    pub(crate) fn token(&self, created: i64) -> FencingToken {
+        FencingToken::of_revision(created, self.token_base)
+    }
+
     fn grant(&self, entry: &mut Entry<Position>) {
         let Some(at) = &mut entry.data.contender else {
             return;
         };
         at.held = true;
-        if let Some(token) = at
-            .created
-            .and_then(|it| FencingToken::of_revision(it, self.token_base))
-        {
-            let grant = at.session.grant(token);
+        if let Some(created) = at.created {
+            let grant = at.session.grant(self.token(created));
             entry.granted(None, grant);
         }
     }

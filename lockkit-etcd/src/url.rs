@@ -12,7 +12,7 @@ impl EtcdStoreBuilder {
     /// | option | meaning | default |
     /// |---|---|---|
     /// | `names=encoded` `raw` | how names become keys; `raw` shares locks with `etcdctl lock` | `encoded` |
-    /// | `token_base=0` | is added to every token | `0` |
+    /// | `token_base=0` | is added to every token; less than 2<sup>62</sup> | `0` |
     /// | `recheck=15s` | the longest time between two attempts of a waiter | as shown |
     /// | `connect_timeout=1s` | the longest time to connect to one server | as shown |
     /// | `request_timeout=1s` | the time without an answer after which another server is asked | as shown |

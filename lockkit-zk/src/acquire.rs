@@ -9,7 +9,7 @@ use lockkit_core::store::waiters::Entry;
 use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use zookeeper_client::{CreateMode, Error};
 
-use crate::error::{Result, fault, of_request, outcome};
+use crate::error::{BACKEND, Result, fault, of_request, outcome};
 use crate::hold::delete_own;
 use crate::keys;
 use crate::queue;
@@ -34,10 +34,13 @@ impl Shared {
     /// The error of an attempt one of whose requests failed. While its node may exist, the attempt may have
     /// been carried out, whatever the answer to that request was.
     async fn of_attempt(&self, ticket: &Ticket, error: BackendError) -> BackendError {
-        let contender = self.contender(ticket.holder);
-        // The node of an ended session has gone with it.
-        let Some(contender) = contender.filter(|it| !it.session.has_ended()) else {
-            return error;
+        let contender = |entry: &mut Entry<TicketState>| entry.data.contender.clone();
+        let contender = match self.waiters.with(ticket.holder, contender) {
+            // No request that creates a node was sent, or it was refused.
+            Some(None) => return error.without_effect(),
+            // The node of an ended session has gone with it.
+            Some(Some(contender)) if !contender.session.has_ended() => contender,
+            _ => return error,
         };
         // A permanent error is returned at once, and then no node may stay.
         let rejected = error.outcome() == Outcome::Rejected && contender.node.is_some();
@@ -49,8 +52,8 @@ impl Shared {
     }
 
     async fn join(&self, ticket: &Ticket) -> Result<Attempt> {
-        if self.is_released(ticket.holder) {
-            return Err(released());
+        if self.waiters.is_refused(ticket.holder) {
+            return Err(BackendError::released(BACKEND, "attempt"));
         }
         let session = self.sessions.live("attempt").await?;
         // The node of an ended session has gone with it.
@@ -93,9 +96,8 @@ impl Shared {
         let attempt = match node.predecessors.next() {
             Next::Gone | Next::List => return Err(vanished()),
             Next::Turn => {
-                let grant = self.grant(&contender.session, node)?;
                 node.granted = true;
-                Attempt::Granted(grant)
+                Attempt::Granted(self.grant(&contender.session, node))
             }
             Next::Watch(_) if ticket.enqueue => Attempt::held(),
             Next::Watch(_) => {
@@ -228,11 +230,6 @@ async fn still_waits(contender: &Contender) -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-fn released() -> BackendError {
-    let why = "the ticket was released before";
-    fault("attempt", Outcome::Rejected, why)
 }
 
 /// Its node was deleted at once, or belongs to another session. The client tries again.

@@ -1,8 +1,8 @@
 //! Requests of operators: inspect, break, list.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use lockkit_core::contract::{Holder, LockState};
 use lockkit_core::store::predecessors::holding;
 use lockkit_core::store::{of_break, tag};
@@ -17,6 +17,8 @@ use crate::shared::Shared;
 
 /// How often a lock is read again because its holders released it in between.
 const READS: u32 = 20;
+/// How many nodes and locks are read at once.
+const AT_ONCE: usize = 64;
 /// Longer data of other programs are not shown.
 const NOTE: usize = 512;
 
@@ -49,29 +51,33 @@ impl Shared {
     /// Lists the locks whose names begin with `prefix`.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         let session = self.synced("list").await?;
-        let mut found = Vec::new();
-        let mut folders = VecDeque::from([String::new()]);
-        while let Some(folder) = folders.pop_front() {
-            for node in self.children(&session, &folder).await? {
-                let below = match folder.as_str() {
-                    "" => node,
-                    folder => format!("{folder}/{node}"),
-                };
+        let session = &session;
+        let mut names = Vec::new();
+        let mut folders = vec![String::new()];
+        while !folders.is_empty() {
+            let level = stream::iter(std::mem::take(&mut folders));
+            let level = level.map(|folder| self.children(session, folder));
+            let level: Vec<Vec<String>> = level.buffered(AT_ONCE).try_collect().await?;
+            for below in level.into_iter().flatten() {
                 let Some(name) = self.keys.name_at(&below) else {
                     continue;
                 };
                 let named = name.as_str();
-                if named.starts_with(prefix)
-                    && let Some((state, _)) = self.read(&session, "list", &name).await?
-                {
-                    found.push(state);
+                let is_listed = named.starts_with(prefix);
+                if self.keys.nested() && (is_listed || prefix.starts_with(named)) {
+                    folders.push(below);
                 }
-                if self.keys.nested() && (named.starts_with(prefix) || prefix.starts_with(named)) {
-                    folders.push_back(below);
+                if is_listed {
+                    names.push(name);
                 }
             }
         }
-        Ok(found)
+        let read = stream::iter(names).map(|name| async move {
+            let read = self.read(session, "list", &name).await?;
+            Ok(read.map(|(state, _)| state))
+        });
+        let read: Vec<Option<LockState>> = read.buffered(AT_ONCE).try_collect().await?;
+        Ok(read.into_iter().flatten().collect())
     }
 
     /// A session whose reads from now on see all writes before.
@@ -81,12 +87,17 @@ impl Shared {
         Ok(session)
     }
 
-    async fn children(&self, session: &Session, folder: &str) -> Result<Vec<String>> {
-        let path = self.keys.path(folder);
+    /// Reads the paths of the nodes in a folder, below the root of the locks.
+    async fn children(&self, session: &Session, folder: String) -> Result<Vec<String>> {
+        let path = self.keys.path(&folder);
         match session.client.list_children(&path).await {
             Ok(mut children) => {
                 children.sort_unstable();
-                Ok(children)
+                let below = |node: String| match folder.as_str() {
+                    "" => node,
+                    folder => format!("{folder}/{node}"),
+                };
+                Ok(children.into_iter().map(below).collect())
             }
             Err(Error::NoNode) => Ok(Vec::new()),
             Err(error) => Err(of_request("list", &error)),
@@ -121,7 +132,7 @@ impl Shared {
                     Err(error) => return Err(of_request(operation, &error)),
                 };
                 let mut holder = holder(&data, node);
-                holder.token = czxid.and_then(|czxid| self.token(czxid).ok());
+                holder.token = czxid.map(|czxid| self.token(czxid));
                 state = state.with_holder(holder);
             }
             if !state.holders.is_empty() {

@@ -8,13 +8,15 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{Capabilities, HolderId, LockName, Outcome};
+use lockkit_core::{Capabilities, FencingToken, HolderId, LockName, Outcome};
 use tokio::runtime::Handle;
 use zookeeper_client::Client;
 
 use crate::config::ZkStoreBuilder;
 use crate::error::{BACKEND, Result, fault};
 use crate::shared::Shared;
+
+const TOKEN_BASE: &str = "`token_base` is too large: set it to less than 2^62";
 
 /// Keeps locks in an ensemble of ZooKeeper servers.
 ///
@@ -43,14 +45,17 @@ impl ZkStoreBuilder {
     /// Connects and begins a session.
     ///
     /// # Errors
-    /// - [`BackendError`](lockkit_core::BackendError) if no member of the ensemble can be reached or it
-    ///   refuses this user.
+    /// - [`BackendError`](lockkit_core::BackendError) if no member of the ensemble can be reached, or it
+    ///   refuses this user, or `token_base` is too large.
     ///
     /// # Cancel safety
     /// Cancel safe: a session without an owner is closed, or ends with its timeout.
     pub async fn connect(self) -> Result<ZkStore> {
         Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
+        if self.token_base > FencingToken::LARGEST_BASE {
+            return Err(fault("connect", Outcome::Rejected, TOKEN_BASE));
+        }
         let shared = Arc::new(Shared::connect(self).await?);
         Ok(ZkStore { shared })
     }

@@ -155,7 +155,8 @@ impl ZkStoreBuilder {
         self
     }
 
-    /// A number that is added to every token: for names from a store whose tokens were larger.
+    /// A number below 2<sup>62</sup> that is added to every token: for names from a store whose tokens were
+    /// larger.
     pub const fn token_base(mut self, base: u64) -> Self {
         self.token_base = base;
         self

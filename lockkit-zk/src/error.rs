@@ -8,6 +8,9 @@ pub(crate) type Result<T, E = BackendError> = std::result::Result<T, E>;
 
 pub(crate) const BACKEND: &str = "zk";
 
+/// The code by which a server refuses an ephemeral node to a session that it alone knows.
+const EPHEMERAL_ON_LOCAL_SESSION: i32 = -120;
+
 /// An error without anything that could be a secret. INV-14.
 pub(crate) fn fault(
     operation: &'static str,
@@ -19,7 +22,15 @@ pub(crate) fn fault(
 
 /// The error of a request that was sent, or may have been.
 pub(crate) fn of_request(operation: &'static str, error: &Error) -> BackendError {
-    fault(operation, outcome(error), error.to_string())
+    let why = match error {
+        Error::UnexpectedErrorCode(EPHEMERAL_ON_LOCAL_SESSION) => {
+            "the session is local to one server, and such a session makes no locks: set \
+             `localSessionsUpgradingEnabled=true` on the servers"
+                .to_owned()
+        }
+        error => error.to_string(),
+    };
+    fault(operation, outcome(error), why)
 }
 
 /// The error of a connection. No request was sent.
@@ -44,6 +55,7 @@ pub(crate) fn outcome(error: &Error) -> Outcome {
         | Error::NodeExists
         | Error::NotEmpty
         | Error::MarshallingError
+        | Error::UnexpectedErrorCode(EPHEMERAL_ON_LOCAL_SESSION)
         | Error::ReconfigDisabled => Outcome::Rejected,
         // An ended session has lost its nodes, and a request on it had no effect. A node that is not
         // there is created, or the request repeated.
@@ -62,6 +74,8 @@ pub(crate) fn outcome(error: &Error) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use super::*;
 
     #[test]
@@ -78,9 +92,17 @@ mod tests {
 
     #[test]
     fn permanent_errors_differ_from_temporary_ones() {
-        for error in [Error::NoAuth, Error::AuthFailed, Error::QuotaExceeded] {
+        for error in [
+            Error::NoAuth,
+            Error::AuthFailed,
+            Error::QuotaExceeded,
+            Error::UnexpectedErrorCode(-120),
+        ] {
             assert_eq!(outcome(&error), Outcome::Rejected, "{error}");
         }
+        let local = of_request("attempt", &Error::UnexpectedErrorCode(-120));
+        let why = local.source().unwrap().to_string();
+        assert!(why.contains("localSessionsUpgradingEnabled"), "{why}");
         for error in [Error::SessionExpired, Error::NoHosts, Error::Throttled] {
             assert_eq!(outcome(&error), Outcome::Unavailable, "{error}");
         }

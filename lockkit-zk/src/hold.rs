@@ -90,7 +90,7 @@ impl Shared {
         };
         let session = &contender.session;
         session.connected("note").await?;
-        let data = self.keys.data(ticket, Some(text));
+        let data = self.keys.data(ticket, text);
         match session.client.set_data(&path, data.as_bytes(), None).await {
             Ok(_) => Ok(true),
             Err(Error::NoNode | Error::SessionExpired) => Ok(false),
@@ -100,7 +100,7 @@ impl Shared {
 
     /// Ends the hold of a ticket, or removes it from the queue.
     pub(crate) async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        self.refuse(ticket.holder);
+        self.waiters.refuse(ticket.holder);
         let known = self.contender(ticket.holder);
         let Some(contender) = known.filter(|contender| !contender.session.has_ended()) else {
             self.waiters.forget(ticket.holder);
@@ -122,7 +122,7 @@ impl Shared {
 
     /// Ends what there is of a ticket that its client cannot release any more: the session lives on.
     pub(crate) fn abandon(&self, holder: HolderId) {
-        self.refuse(holder);
+        self.waiters.refuse(holder);
         let left = self.waiters.forget(holder);
         if let Some(contender) = left.and_then(|left| left.data.contender) {
             self.delete_late(&contender);

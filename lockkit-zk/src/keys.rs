@@ -78,11 +78,11 @@ impl Keys {
         (path.get(self.root.len() + 1..) == Some(below)).then_some(name)
     }
 
-    /// The data of a ticket's node. Where nodes are shared with Curator's `LeaderSelector`, a note is all of it.
-    pub(crate) fn data(&self, ticket: &Ticket, note: Option<&str>) -> String {
-        match (self.names, note) {
-            (Names::Raw, Some(note)) => note.to_owned(),
-            _ => tag::write(ticket, note),
+    /// The data of the node of a ticket with a note. Where nodes are shared with Curator's `LeaderSelector`, a note is all of it.
+    pub(crate) fn data(&self, ticket: &Ticket, note: &str) -> String {
+        match self.names {
+            Names::Raw => note.to_owned(),
+            Names::Encoded => tag::write(ticket, Some(note)),
         }
     }
 

@@ -79,6 +79,7 @@ impl Session {
     pub(crate) async fn begin(config: &ZkStoreBuilder) -> Result<Arc<Self>, (Outcome, String)> {
         let began = config.clock.now();
         let client = connect(config).await?;
+        // The timeout that was granted first: the library does not say when a later connection gets another one.
         let lease = lease_of(client.session_timeout(), config.session);
         let chroot = match config.chroot.trim_end_matches('/') {
             "" => "/",
@@ -132,7 +133,7 @@ impl Session {
     }
 
     /// Sends a `sync`, which proves with its answer that the session was alive when it was sent: only the
-    /// leader answers it. Requests that are sent after it see all writes that were acknowledged before. INV-2.
+    /// leader answers it, or one that was cut off and has not noticed, see "Settings of the servers". Requests that are sent after it see all writes that were acknowledged before. INV-2.
     pub(crate) fn heartbeat(
         &self,
         operation: &'static str,

@@ -1,14 +1,13 @@
 //! What all parts of a store share, and the grant of a hold.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use lockkit_core::contract::{Grant, Tombstones};
-use lockkit_core::store::lock;
+use lockkit_core::contract::Grant;
 use lockkit_core::store::waiters::Entry;
-use lockkit_core::{Capabilities, FencingToken, HolderId, Outcome};
+use lockkit_core::{Capabilities, FencingToken, HolderId};
 
 use crate::config::{Access, ZkStoreBuilder};
-use crate::error::{Result, fault};
+use crate::error::Result;
 use crate::keys::Keys;
 use crate::session::{Session, Sessions};
 use crate::waiters::{Contender, Node, TicketState, Waiters};
@@ -19,7 +18,6 @@ pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) access: Access,
     pub(crate) capabilities: Capabilities,
-    tombstones: Mutex<Tombstones>,
     token_base: u64,
 }
 
@@ -35,22 +33,18 @@ impl Shared {
             access: config.who_may(),
             token_base: config.token_base,
             capabilities: config.session(granted).capabilities(),
-            tombstones: Mutex::default(),
         })
     }
 
     /// The token of a hold by a node: the transaction that created it. INV-4.
-    pub(crate) fn token(&self, czxid: i64) -> Result<FencingToken> {
-        FencingToken::of_revision(czxid, self.token_base).ok_or_else(|| {
-            let why = "the token does not fit: is `token_base` too large?";
-            fault("attempt", Outcome::Rejected, why)
-        })
+    pub(crate) fn token(&self, czxid: i64) -> FencingToken {
+        FencingToken::of_revision(czxid, self.token_base)
     }
 
     /// The grant of a hold by a node, on a session whose age counts. INV-2.
-    pub(crate) fn grant(&self, session: &Session, node: &Node) -> Result<Grant> {
-        let token = self.token(node.czxid)?;
-        Ok(Grant::new(token, session.lease).with_since(session.since()))
+    pub(crate) fn grant(&self, session: &Session, node: &Node) -> Grant {
+        let token = self.token(node.czxid);
+        Grant::new(token, session.lease).with_since(session.since())
     }
 
     pub(crate) fn contender(&self, holder: HolderId) -> Option<Contender> {
@@ -62,14 +56,5 @@ impl Shared {
     pub(crate) fn set(&self, holder: HolderId, contender: Option<Contender>) {
         self.waiters
             .with(holder, |entry| entry.data.contender = contender);
-    }
-
-    /// Refuses the attempts of a ticket from now on.
-    pub(crate) fn refuse(&self, holder: HolderId) {
-        lock(&self.tombstones).insert(holder);
-    }
-
-    pub(crate) fn is_released(&self, holder: HolderId) -> bool {
-        lock(&self.tombstones).contains(holder)
     }
 }

@@ -14,7 +14,7 @@ impl ZkStoreBuilder {
     /// | `names=encoded` `raw` | whether `/` in a name is encoded, or makes a path as in Curator | `encoded` |
     /// | `dialect=curator` `kazoo` | how our nodes are named | `curator` |
     /// | `recheck=15s` | the longest time between two attempts of a waiter | as shown |
-    /// | `token_base=1000` | a number that is added to every token | `0` |
+    /// | `token_base=1000` | a number that is added to every token; less than 2<sup>62</sup> | `0` |
     /// | `connect_timeout=5s` | the longest that connecting may take | as shown |
     /// | `auth=digest` `sasl` | how the user of the URL authenticates; `sasl` needs the feature `sasl` of `lockkit-zk` | `digest` |
     /// | `acl=anyone` `creator` | who may read and change our nodes | `creator` with a user, else `anyone` |
@@ -66,12 +66,7 @@ impl ZkStoreBuilder {
     }
 
     fn take_identity(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
-        let ways = [
-            ("digest", Auth::Digest),
-            #[cfg(feature = "sasl")]
-            ("sasl", Auth::Sasl),
-        ];
-        self.auth = url.options.choice("auth", &ways)?.unwrap_or(self.auth);
+        self.auth = url.options.parsed("auth", auth)?.unwrap_or(self.auth);
         let who = [("anyone", Access::Anyone), ("creator", Access::Creator)];
         self.access = url.options.choice("acl", &who)?;
         let both = "has a user and a password, or neither: write `zk://user:password@host`";
@@ -85,6 +80,20 @@ impl ZkStoreBuilder {
             return Err(InvalidUrl::bad_value("acl", "creator", why));
         }
         Ok(())
+    }
+}
+
+/// How a user authenticates.
+fn auth(text: &str) -> Result<Auth, String> {
+    match text {
+        "digest" => Ok(Auth::Digest),
+        #[cfg(feature = "sasl")]
+        "sasl" => Ok(Auth::Sasl),
+        #[cfg(not(feature = "sasl"))]
+        "sasl" => {
+            Err("enable the feature `sasl` of the crate `lockkit-zk` in Cargo.toml".to_owned())
+        }
+        _ => Err("write `digest` or `sasl`".to_owned()),
     }
 }
 
@@ -136,6 +145,19 @@ mod tests {
         assert_eq!(read("zk://u:p@h/?auth=sasl").unwrap().auth, Auth::Sasl);
         let refused = read("zk://h/?auth=sasl").unwrap_err().to_string();
         assert!(refused.contains("zk://user:password@host"), "{refused}");
+    }
+
+    #[cfg(not(feature = "sasl"))]
+    #[test]
+    fn sasl_names_its_feature() {
+        let refused = read("zk://u:p@h/?auth=sasl").unwrap_err().to_string();
+        assert!(refused.contains("feature `sasl`"), "{refused}");
+    }
+
+    #[test]
+    fn unknown_way_to_authenticate_names_those_there_are() {
+        let refused = read("zk://u:p@h/?auth=x509").unwrap_err().to_string();
+        assert!(refused.contains("`digest` or `sasl`"), "{refused}");
     }
 
     #[cfg(feature = "tls")]

@@ -133,7 +133,7 @@ impl NodeWatch {
 
     fn is_released(&self) -> bool {
         let shared = self.shared.upgrade();
-        shared.is_none_or(|shared| shared.is_released(self.holder))
+        shared.is_none_or(|shared| shared.waiters.is_refused(self.holder))
     }
 
     async fn list(&mut self) -> Result<()> {
@@ -213,6 +213,10 @@ impl NodeWatch {
                     }
                     EventType::NodeDeleted => node.predecessors.invalidate(),
                     EventType::Session => self.session_ended = true,
+                    // Before the watch of the own node is open again, it may go, and then what blocks it.
+                    _ if watch.node == node.name() && !node.granted => {
+                        node.predecessors.invalidate();
+                    }
                     // The data of the node changed. Its watch is opened anew.
                     _ => {}
                 }
@@ -237,9 +241,8 @@ impl NodeWatch {
     /// No predecessor is left that blocks it.
     fn grant(&mut self) {
         self.node.granted = true;
-        if let Some(shared) = self.shared.upgrade()
-            && let Ok(grant) = shared.grant(&self.session, &self.node)
-        {
+        if let Some(shared) = self.shared.upgrade() {
+            let grant = shared.grant(&self.session, &self.node);
             shared.waiters.with(self.holder, |entry| {
                 let node = entry.data.contender.as_mut();
                 let node = node.and_then(|contender| contender.node.as_mut());

@@ -1,5 +1,6 @@
 //! Which store serves which scheme. The one place that knows all stores.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,9 @@ const SCHEMES: &[(&str, Option<&str>)] = &[
 /// Stores without a server: they open at once or not at all.
 const EMBEDDED: &[&str] = &["memory", "file", "sqlite"];
 
+/// A store that is being opened.
+type Opening<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn DistributedLock>>> + Send + 'a>>;
+
 /// Opens the store, and retries for `wait` while its server cannot be reached.
 pub(crate) async fn open_within(
     url: &StoreUrl,
@@ -48,7 +52,7 @@ pub(crate) async fn open_within(
     wait: Duration,
 ) -> Result<Arc<dyn DistributedLock>> {
     let began = Instant::now();
-    let mut failed = match Box::pin(open(url.clone(), clock, ttl)).await {
+    let mut failed = match open(url.clone(), clock, ttl).await {
         Err(Error::Backend(error)) if !EMBEDDED.contains(&url.scheme()) => error,
         ended => return ended,
     };
@@ -56,7 +60,7 @@ pub(crate) async fn open_within(
         let mut backoff = Backoff::default();
         while failed.outcome() != Outcome::Rejected {
             sleep(backoff.pause()).await;
-            match Box::pin(open(url.clone(), clock, ttl)).await {
+            match open(url.clone(), clock, ttl).await {
                 Err(Error::Backend(error)) => failed = error,
                 ended => return Some(ended),
             }
@@ -72,69 +76,54 @@ pub(crate) async fn open_within(
 /// anything. `ttl` is the lease that the client will ask for: a store with session leases gives it to the
 /// session.
 #[cfg_attr(
-    not(any(
-        feature = "etcd",
-        feature = "mysql",
-        feature = "postgres",
-        feature = "redis",
-        feature = "sqlite",
-        feature = "zk"
-    )),
-    expect(
-        clippy::unused_async,
-        reason = "stores without a server open without waiting"
-    )
-)]
-#[cfg_attr(
     not(any(feature = "redis", feature = "zk")),
     expect(unused_variables, reason = "no other store needs the lease")
 )]
-async fn open(
-    mut url: StoreUrl,
-    clock: Option<&Arc<dyn Clock>>,
-    ttl: Duration,
-) -> Result<Arc<dyn DistributedLock>> {
-    let url = &mut url;
-    // A store joins here with one arm for its schemes, under `#[cfg(feature = "...")]`.
-    Ok(match url.scheme() {
-        "memory" => Arc::new(memory(url, clock)?),
-        #[cfg(unix)]
-        "file" => Arc::new(file(url)?),
-        #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" => {
-            let builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
-            Arc::new(builder.ttl(ttl).connect().await?)
-        }
-        #[cfg(feature = "redis")]
-        "redlock" | "redlocks" => {
-            let builder = lockkit_redis::RedlockStoreBuilder::from_url(url)?;
-            Arc::new(builder.ttl(ttl).connect().await?)
-        }
-        #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => {
-            let mut builder = lockkit_etcd::EtcdStoreBuilder::from_url(url)?;
-            // Leases of a session are measured here, so that both must read the same clock.
-            if let Some(clock) = clock {
-                builder = builder.clock(Arc::clone(clock));
+fn open(mut url: StoreUrl, clock: Option<&Arc<dyn Clock>>, ttl: Duration) -> Opening<'_> {
+    Box::pin(async move {
+        let url = &mut url;
+        // A store joins here with one arm for its schemes, under `#[cfg(feature = "...")]`.
+        let store: Arc<dyn DistributedLock> = match url.scheme() {
+            "memory" => Arc::new(memory(url, clock)?),
+            #[cfg(unix)]
+            "file" => Arc::new(file(url)?),
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+            | "redis+cluster" | "rediss+cluster" => {
+                let builder = lockkit_redis::RedisStoreBuilder::from_url(url)?;
+                Arc::new(builder.ttl(ttl).connect().await?)
             }
-            Arc::new(builder.connect().await?)
-        }
-        #[cfg(feature = "mysql")]
-        "mysql" => sql(SqlStoreBuilder::<lockkit_sql::Mysql>::from_url(url)?).await?,
-        #[cfg(feature = "postgres")]
-        "postgres" => sql(SqlStoreBuilder::<lockkit_sql::Postgres>::from_url(url)?).await?,
-        #[cfg(feature = "sqlite")]
-        "sqlite" => sql(SqlStoreBuilder::<lockkit_sql::Sqlite>::from_url(url)?).await?,
-        #[cfg(feature = "zk")]
-        "zk" | "zks" => {
-            let mut builder = lockkit_zk::ZkStoreBuilder::from_url(url)?;
-            if let Some(clock) = clock {
-                builder = builder.clock(Arc::clone(clock));
+            #[cfg(feature = "redis")]
+            "redlock" | "redlocks" => {
+                let builder = lockkit_redis::RedlockStoreBuilder::from_url(url)?;
+                Arc::new(builder.ttl(ttl).connect().await?)
             }
-            Arc::new(builder.session(ttl).connect().await?)
-        }
-        other => return Err(absent(other).into()),
+            #[cfg(feature = "etcd")]
+            "etcd" | "etcds" => {
+                let mut builder = lockkit_etcd::EtcdStoreBuilder::from_url(url)?;
+                // Leases of a session are measured here, so that both must read the same clock.
+                if let Some(clock) = clock {
+                    builder = builder.clock(Arc::clone(clock));
+                }
+                Arc::new(builder.connect().await?)
+            }
+            #[cfg(feature = "mysql")]
+            "mysql" => sql(SqlStoreBuilder::<lockkit_sql::Mysql>::from_url(url)?).await?,
+            #[cfg(feature = "postgres")]
+            "postgres" => sql(SqlStoreBuilder::<lockkit_sql::Postgres>::from_url(url)?).await?,
+            #[cfg(feature = "sqlite")]
+            "sqlite" => sql(SqlStoreBuilder::<lockkit_sql::Sqlite>::from_url(url)?).await?,
+            #[cfg(feature = "zk")]
+            "zk" | "zks" => {
+                let mut builder = lockkit_zk::ZkStoreBuilder::from_url(url)?;
+                if let Some(clock) = clock {
+                    builder = builder.clock(Arc::clone(clock));
+                }
+                Arc::new(builder.session(ttl).connect().await?)
+            }
+            other => return Err(absent(other).into()),
+        };
+        Ok(store)
     })
 }
 

@@ -12,10 +12,10 @@ use tokio::time::sleep;
 
 use crate::world::{LONG, SOON, builder, client_of, proxy};
 
-const PASSWORD: &str = "s3cret-of-the-test";
+pub(crate) const PASSWORD: &str = "s3cret-of-the-test";
 
 /// A cluster with a user that may read and write below `lockkit/`, and no other user.
-async fn guarded(cluster: &EtcdCluster) -> Outcome {
+pub(crate) async fn guarded(cluster: &EtcdCluster) -> Outcome {
     let mut asker = cluster.client().await?;
     asker.role_add("root").await?;
     asker.user_add("root", PASSWORD, None).await?;

@@ -4,10 +4,12 @@
 mod access;
 mod fenced;
 mod keys;
+mod listing;
 mod members;
 mod messages;
 mod network;
 mod order;
+mod outcomes;
 #[cfg(feature = "mutants")]
 mod requests;
 mod sections;
@@ -69,7 +71,13 @@ fn tests() -> TestSuite {
         .test(access::waiter_is_woken_after_the_token_has_expired)
         .test(access::user_of_one_lock_needs_only_its_keys)
         .test(network::reopens_broken_streams_with_backoff)
-        .test(messages::connection_error_names_server);
+        .test(messages::connection_error_names_server)
+        .test(outcomes::request_that_no_server_takes_is_rejected)
+        .test(outcomes::guarded_work_with_an_ended_lease_is_rejected)
+        .test(outcomes::request_without_a_connection_was_not_sent)
+        .test(outcomes::lost_grant_of_a_lease_makes_no_key)
+        .test(outcomes::token_base_has_a_limit)
+        .test(listing::many_leases_are_read_at_once);
     let suite = sections::add(suite);
     #[cfg(feature = "mutants")]
     let suite = suite
@@ -81,6 +89,7 @@ fn tests() -> TestSuite {
     #[cfg(feature = "secure")]
     let suite = suite
         .test(secure::tls_needs_trusted_server)
-        .test(secure::client_certificate_is_sent);
+        .test(secure::client_certificate_is_sent)
+        .test(secure::waits_while_a_certificate_is_replaced);
     suite
 }

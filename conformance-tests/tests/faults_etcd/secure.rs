@@ -1,9 +1,11 @@
 //! TLS with certificates that the tests make.
 
 use std::error::Error as _;
+use std::time::Duration;
 
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::{Certificates, ServerCommand, ServerProcess, free_port};
-use conformance_tests::task::until;
+use conformance_tests::task::{acquire, until};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::url::Tls;
 use lockkit_core::{Lease, LockClient, Outcome as Effect};
@@ -138,5 +140,32 @@ pub(crate) async fn client_certificate_is_sent() -> Outcome {
     }
     // With the same options, and a certificate that it knows.
     of("ca.crt", "client.crt", "client.key").connect().await?;
+    Ok(())
+}
+
+/// Once a connection was made, a file that cannot be used is one that is being replaced.
+pub(crate) async fn waits_while_a_certificate_is_replaced() -> Outcome {
+    let certificates = Certificates::make()?;
+    let server = Secure::start(&certificates, false).await?;
+    let proxy = Proxy::start(([127, 0, 0, 1], server.port).into()).await?;
+    let (ca, moved) = (certificates.path("ca.crt"), certificates.path("moved.crt"));
+    let store = builder(&[proxy.addr().port()]).tls(Tls::new().ca(&ca));
+    let store = store.connect().await?;
+    let lock = client_of(&store, LONG)?.lock("jobs")?;
+    lock.acquire().await?.release().await?;
+    for half_written in [false, true] {
+        std::fs::rename(&ca, &moved)?;
+        if half_written {
+            std::fs::write(&ca, "-----BEGIN CERTIFICATE-----")?;
+        }
+        proxy.refuse(true);
+        proxy.reset();
+        let mut waiter = acquire(&lock);
+        waiter.waits_for(Duration::from_secs(1)).await?;
+        proxy.refuse(false);
+        waiter.waits_for(Duration::from_secs(1)).await?;
+        std::fs::rename(&moved, &ca)?;
+        waiter.soon().await??.release().await?;
+    }
     Ok(())
 }

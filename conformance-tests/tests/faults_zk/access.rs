@@ -1,12 +1,13 @@
 //! Users, the chroot, and what the ensemble grants.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::free_port;
 use conformance_tests::task::{spawn, until};
 use conformance_tests::{Failure, Outcome, ensure};
-use lockkit_core::{Error, Lease, LockClient, Outcome as Effect};
+use lockkit_core::{Error, FencingToken, Lease, LockClient, Outcome as Effect};
 use lockkit_zk::{Access, Auth, ZkStore};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -149,4 +150,24 @@ pub(crate) async fn lost_ensemble_is_named() -> Outcome {
         Ok(text.is_some_and(|text| text.contains(&format!("127.0.0.1:{port}"))))
     })
     .await
+}
+
+pub(crate) async fn token_base_has_a_limit() -> Outcome {
+    let plot = Plot::new().await?;
+    let largest = FencingToken::LARGEST_BASE;
+    let lock = client(plot.builder().token_base(largest))
+        .await?
+        .lock("jobs")?;
+    let first = lock.acquire().await?;
+    let token = first.token();
+    ensure(token.get() > largest, token.to_string())?;
+    first.release().await?;
+    let second = lock.acquire().await?;
+    ensure(second.token() > token, "the token did not grow")?;
+    second.release().await?;
+    let error = plot.builder().token_base(largest + 1).connect().await.err();
+    let error = error.ok_or_else(|| Failure::new("it was opened"))?;
+    ensure(error.outcome() == Effect::Rejected, format!("{error:?}"))?;
+    let why = error.source().map(ToString::to_string).unwrap_or_default();
+    ensure(why.contains("2^62"), why)
 }

@@ -5,6 +5,7 @@ mod access;
 mod aged;
 mod ensemble;
 mod fenced;
+mod listing;
 mod network;
 mod nodes;
 mod order;
@@ -63,7 +64,9 @@ fn tests() -> TestSuite {
         .test(access::lost_ensemble_is_named)
         .test(ensemble::killed_leader_makes_no_second_holder)
         .test(ensemble::client_leaves_a_frozen_member)
-        .test(ensemble::cut_off_follower_keeps_no_hold_alive);
+        .test(ensemble::cut_off_follower_keeps_no_hold_alive)
+        .test(listing::many_locks_are_read_at_once)
+        .test(access::token_base_has_a_limit);
     let suite = sections::add(suite);
     #[cfg(feature = "secure")]
     let suite = suite

@@ -100,6 +100,14 @@ impl Step {
         )
     }
 
+    /// Whether it sends a request that writes.
+    const fn may_write(self) -> bool {
+        !matches!(
+            self,
+            Self::TryHeld | Self::Watch | Self::Inspect | Self::List
+        )
+    }
+
     /// Whether the ticket was attempted before.
     const fn is_known(self) -> bool {
         matches!(
@@ -166,6 +174,11 @@ impl Scene {
         self.wire.fail(skip, fault);
         let answer = self.step(step, &ticket).await;
         let reached = self.wire.heal();
+        let lost = |error: &BackendError| error.outcome() == Effect::Indeterminate;
+        ensure(
+            step.may_write() || !answer.as_ref().is_err_and(lost),
+            format!("nothing was written, but {answer:?}"),
+        )?;
         has_the_effect(step, &lock, &ticket, &answer).await?;
         let may_stand = match &answer {
             Ok(_) => !step.ends(),

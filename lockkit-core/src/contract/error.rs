@@ -148,6 +148,23 @@ pub enum Outcome {
     Indeterminate,
 }
 
+impl Outcome {
+    /// The outcome of a request that certainly had no effect.
+    pub(crate) const fn without_effect(self) -> Self {
+        match self {
+            Self::Indeterminate => Self::Unavailable,
+            known => known,
+        }
+    }
+
+    fn of_operation(self, operation: &str) -> Self {
+        match READING.contains(&operation) {
+            true => self.without_effect(),
+            false => self,
+        }
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -157,6 +174,9 @@ impl fmt::Display for Outcome {
         })
     }
 }
+
+/// Operations that only read, and so have no effect in any case.
+const READING: [&str; 5] = ["connect", "inspect", "list", "read", "watch"];
 
 /// A request to a store that failed.
 ///
@@ -177,10 +197,21 @@ impl BackendError {
     #[doc(hidden)]
     #[must_use]
     pub fn with_outcome(self, outcome: Outcome) -> Self {
+        let outcome = outcome.of_operation(self.operation);
         Self { outcome, ..self }
     }
 
-    /// Describes a failed `operation` of `backend`; `source` may be a text.
+    /// The same failure of a request that certainly had no effect, whether it was answered or not. For authors
+    /// of stores.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_effect(self) -> Self {
+        let outcome = self.outcome.without_effect();
+        Self { outcome, ..self }
+    }
+
+    /// Describes a failed `operation` of `backend`; `source` may be a text. An operation that only reads, such
+    /// as `inspect`, had no effect: for it, [`Outcome::Indeterminate`] becomes [`Outcome::Unavailable`].
     pub fn new(
         backend: &'static str,
         operation: &'static str,
@@ -190,7 +221,7 @@ impl BackendError {
         Self {
             backend,
             operation,
-            outcome,
+            outcome: outcome.of_operation(operation),
             source: Arc::from(source.into()),
         }
     }
@@ -206,6 +237,14 @@ impl BackendError {
         let place = address.map_or_else(String::new, |address| format!(" ({address})"));
         let why = format!("no answer within {limit:?}{place}");
         Self::new(backend, operation, Outcome::Indeterminate, why)
+    }
+
+    /// A ticket was released before, so that its late request makes no hold. For authors of stores.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn released(backend: &'static str, operation: &'static str) -> Self {
+        let why = "the ticket was released before";
+        Self::new(backend, operation, Outcome::Rejected, why)
     }
 
     /// The message and those of all causes, in one line.

@@ -47,11 +47,17 @@ impl FencingToken {
         self.0.get()
     }
 
-    /// The token of a store's own revision, above a base that the operator chose; `None` if it does not fit.
+    /// The largest base that a store takes: then every revision has a token of its own.
+    #[doc(hidden)]
+    pub const LARGEST_BASE: u64 = (1 << 62) - 1;
+
+    /// The token of a store's own revision, above a base that the operator chose, which is below
+    /// 2<sup>62</sup>.
     #[must_use]
-    pub fn of_revision(revision: i64, base: u64) -> Option<Self> {
-        let base = i64::try_from(base).ok()?;
-        Self::try_from(revision.checked_add(base)?).ok()
+    pub fn of_revision(revision: i64, base: u64) -> Self {
+        let revision = u64::try_from(revision).unwrap_or_default();
+        let sum = revision.saturating_add(base).min(i64::MAX.cast_unsigned());
+        Self(NonZeroU64::new(sum).unwrap_or(NonZeroU64::MIN))
     }
 
     /// The number for a signed column of a database; the largest one if it does not fit.

@@ -9,7 +9,9 @@
 //!    of wake-ups opens, because some may have been missed, and [`with`](Waiters::with) for news of one
 //!    ticket: [`Entry::granted`], [`Entry::lost`];
 //! 5. [`forget`](Waiters::forget) before it writes a release, to learn whether a late attempt of the
-//!    ticket can still reach the server, and where the client [forgets](crate::contract::DistributedLock::forget) it.
+//!    ticket can still reach the server, and where the client [forgets](crate::contract::DistributedLock::forget) it;
+//! 6. [`refuse`](Waiters::refuse) and [`is_refused`](Waiters::is_refused), if the store itself refuses the late
+//!    attempts of released tickets.
 //!
 //! There is no I/O here and no clock. One mutex guards everything, and no value of `T` is dropped under it
 //! by these functions.
@@ -21,7 +23,8 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use crate::contract::{
-    Attempt, BackendError, Grant, HolderId, LockName, LossReason, Outcome, Ticket, Wake, Watch,
+    Attempt, BackendError, Grant, HolderId, LockName, LossReason, Outcome, Ticket, Tombstones,
+    Wake, Watch,
 };
 use crate::store::sync::lock;
 
@@ -38,6 +41,7 @@ struct State<T> {
     entries: HashMap<HolderId, Entry<T>>,
     /// The tickets of each lock.
     names: HashMap<LockName, Vec<HolderId>>,
+    refused: Tombstones,
 }
 
 /// What is known of one ticket.
@@ -166,6 +170,16 @@ impl<T> Waiters<T> {
             unanswered: entry.unanswered > 0,
             data: entry.data,
         })
+    }
+
+    /// Refuses the attempts of a ticket from now on, because it was released.
+    pub fn refuse(&self, holder: HolderId) {
+        lock(&self.state).refused.insert(holder);
+    }
+
+    /// Whether the attempts of a ticket are refused.
+    pub fn is_refused(&self, holder: HolderId) -> bool {
+        lock(&self.state).refused.contains(holder)
     }
 
     /// Forgets a ticket that the server does not know any more, once no watch is open. Until then a loss

@@ -61,9 +61,15 @@ impl StoreUrl {
     /// whether the store was built with TLS.
     ///
     /// # Errors
-    /// - [`InvalidUrl`] if it was not, or if `cert` is given without `key` or the other way round.
+    /// - [`InvalidUrl`] if it was not, if another scheme has one of the options, or if `cert` is given without `key` or the other way round.
     pub fn tls(&mut self, secure: &str, supported: bool) -> Result<Option<Tls>, InvalidUrl> {
         if self.scheme != secure {
+            for option in ["ca", "cert", "key"] {
+                if let Some(file) = self.options.text(option) {
+                    let why = format!("it is for TLS, which the scheme `{secure}` has");
+                    return Err(InvalidUrl::bad_value(option, &file, why));
+                }
+            }
             return Ok(None);
         }
         if !supported {

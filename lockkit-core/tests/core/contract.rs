@@ -62,13 +62,46 @@ fn token_goes_through_a_signed_column_and_through_text() {
         assert!(text.parse::<FencingToken>().is_err(), "{text}");
     }
     assert_eq!(FencingToken::new(u64::MAX).unwrap().to_i64(), i64::MAX);
-    let of_revision = |base| FencingToken::of_revision(5, base).map(FencingToken::to_i64);
+    let of_revision = |base| FencingToken::of_revision(5, base).to_i64();
     let largest = i64::MAX.cast_unsigned();
-    assert_eq!(of_revision(2), Some(7));
-    assert_eq!(of_revision(largest - 5), Some(i64::MAX));
+    assert_eq!(of_revision(2), 7);
+    assert_eq!(of_revision(largest - 5), i64::MAX);
     for base in [largest - 4, largest, largest + 1, u64::MAX] {
-        assert_eq!(of_revision(base), None, "above {base}");
+        assert_eq!(of_revision(base), i64::MAX, "above {base}");
     }
+    let (base, last) = (FencingToken::LARGEST_BASE, 1 << 62);
+    let [before, last] = [last - 1, last].map(|it| FencingToken::of_revision(it, base));
+    assert!(before < last && last.to_i64() == i64::MAX);
+}
+
+/// A request that only reads had no effect, answered or not.
+#[test]
+fn failed_read_is_never_indeterminate() {
+    let lost = |operation| BackendError::new("x", operation, Outcome::Indeterminate, "lost");
+    for operation in ["connect", "inspect", "list", "read", "watch"] {
+        assert_eq!(
+            lost(operation).outcome(),
+            Outcome::Unavailable,
+            "{operation}"
+        );
+        let late = BackendError::timeout("x", operation, Duration::from_secs(1), None);
+        assert_eq!(late.outcome(), Outcome::Unavailable, "{operation}");
+        let rejected = late.with_outcome(Outcome::Rejected);
+        assert_eq!(rejected.outcome(), Outcome::Rejected, "{operation}");
+        let again = rejected.with_outcome(Outcome::Indeterminate);
+        assert_eq!(again.outcome(), Outcome::Unavailable, "{operation}");
+    }
+    for operation in ["attempt", "renew", "release", "break", "note", "commit"] {
+        assert_eq!(
+            lost(operation).outcome(),
+            Outcome::Indeterminate,
+            "{operation}"
+        );
+    }
+    assert_eq!(
+        lost("attempt").without_effect().outcome(),
+        Outcome::Unavailable
+    );
 }
 
 #[test]

@@ -618,3 +618,32 @@ async fn renewals_are_answered_one_by_one_in_order() {
         assert_eq!(held, n % 2 == 0, "{n}");
     }
 }
+
+/// Other tickets keep the session, so that nothing else ends what was forgotten.
+#[test]
+fn forgotten_ticket_of_a_session_ends_at_once() {
+    let mut bench = Bench::sessions(secs(10));
+    bench.granted(1);
+    let store = bench.session(1);
+    for n in [2, 3] {
+        let attempt = answer(store.attempt(&bench.ticket(n))).unwrap();
+        assert!(matches!(attempt, Attempt::Held { .. }), "{attempt:?}");
+    }
+    for n in [3, 1] {
+        store.forget(bench.ticket(n).holder);
+    }
+    assert_eq!(bench.holder(), Some(2));
+    let counts = store.counts();
+    assert_eq!((counts.holds, counts.waiters), (1, 0));
+    assert!(bench.try_attempt(1).is_err());
+}
+
+#[test]
+fn forgotten_ticket_ends_with_its_lease() {
+    let mut bench = Bench::fifo();
+    bench.granted(1);
+    bench.store.forget(bench.ticket(1).holder);
+    assert_eq!(bench.holder(), Some(1));
+    bench.sleep(TTL);
+    assert_eq!(bench.holder(), None);
+}

@@ -388,7 +388,15 @@ fn takes_certificates_of_secure_scheme_only() {
     let all = tls("etcds://h/?ca=/ca&cert=/c&key=/k", true).unwrap();
     assert_eq!(all, Some(Tls::new().ca("/ca").identity("/c", "/k")));
     assert_eq!(tls("etcds://h", true).unwrap(), Some(Tls::new()));
-    assert_eq!(tls("etcd://h/?ca=/ca", true).unwrap(), None);
+    assert_eq!(tls("etcd://h", true).unwrap(), None);
+    for option in ["ca", "cert", "key"] {
+        let refused = tls(&format!("etcd://h/?{option}=/x"), true).unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.contains(option) && refused.contains("`etcds`"),
+            "{refused}"
+        );
+    }
     assert!(tls("etcds://h/?cert=/c", true).is_err());
     let off = tls("etcds://h", false).unwrap_err();
     assert_eq!(off, InvalidUrl::feature_off("etcds", "tls"));

@@ -46,7 +46,7 @@ pub(super) fn is_shut(path: &Path, since: u64, window: Duration) -> bool {
 /// Since when the waiter waits that has shut a gate.
 fn earliest(path: &Path) -> Result<Option<u64>, Problem> {
     match LockFile::look(path)? {
-        Some(gate) if gate.is_held()? => since_of(&gate),
+        Some(gate) if gate.is_held()? => Ok(content(&gate)?.flatten()),
         _ => Ok(None),
     }
 }
@@ -56,7 +56,8 @@ impl Gate {
     pub(super) fn shut(path: &Path, since: u64, window: Duration) -> Result<Option<Self>, Problem> {
         let mut file = LockFile::open_or_create(path)?;
         if file.try_lock()? == TryLock::Held {
-            let passed = !is_fresh(&file.metadata()?, window) || since_of(&file)? > Some(since);
+            let passed =
+                !is_fresh(&file.metadata()?, window) || content(&file)?.flatten() > Some(since);
             if !passed {
                 return Ok(None);
             }
@@ -71,7 +72,7 @@ impl Gate {
 
     /// The gate in a file; `None` if another waiter has it, or if it is no gate.
     pub(super) fn of(file: LockFile) -> Result<Option<Self>, Problem> {
-        if file.try_lock()? != TryLock::Taken || !is_gate(&file)? {
+        if file.try_lock()? != TryLock::Taken || content(&file)?.is_none() {
             return Ok(None);
         }
         let pid = std::process::id();
@@ -97,29 +98,23 @@ impl Drop for Gate {
     }
 }
 
-/// What is in a gate, as far as it fits.
-fn content(file: &LockFile) -> Result<String, Problem> {
+/// Since when the waiter of a gate waits, if that is written already; `None` for the file of another program, which
+/// stays as it is.
+fn content(file: &LockFile) -> Result<Option<Option<u64>>, Problem> {
     let mut bytes = [0; HEAD.len() + DIGITS + 2];
     let read = file.file.read_at(&mut bytes, 0);
     let len = read.map_err(|error| Problem::io(&file.path, error))?;
-    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
-}
-
-/// Since when the waiter of a gate waits; `None` if the file is no gate, or not written yet.
-fn since_of(file: &LockFile) -> Result<Option<u64>, Problem> {
-    let content = content(file)?;
+    if len == 0 {
+        return Ok(Some(None));
+    }
+    let content = String::from_utf8_lossy(&bytes[..len]);
     let since = content.strip_prefix(HEAD).map(str::trim_end);
-    Ok(since.and_then(|since| since.parse().ok()))
-}
-
-/// Whether a file has the content of a gate, or none yet. Files of other programs stay as they are.
-fn is_gate(file: &LockFile) -> Result<bool, Problem> {
-    Ok(content(file)?.is_empty() || since_of(file)?.is_some())
+    Ok(since.and_then(|since| since.parse().ok()).map(Some))
 }
 
 /// Removes a gate that is still at its path.
 fn remove(file: &LockFile) -> Result<(), Problem> {
-    if is_gate(file)? && file.is_in_place()? {
+    if content(file)?.is_some() && file.is_in_place()? {
         fs::remove_file(&file.path).map_err(|error| Problem::io(&file.path, error))?;
     }
     Ok(())

@@ -95,13 +95,28 @@ impl FileStore {
             TryLock::Held => return Ok(Break(None)),
             TryLock::Shared => return Ok(Continue(())),
         }
-        let pid = std::process::id();
-        let before = lock_file.read_of(&ticket.name)?;
-        let token = next_token(&before, &lock_file.path)?;
-        lock_file.write(&before, Entry::held(ticket, token.get(), pid, None))?;
+        self.hold(ticket, lock_file)
+    }
+
+    /// Makes a file that was just locked the hold of a ticket.
+    fn hold(
+        &self,
+        ticket: &Ticket,
+        lock_file: LockFile,
+    ) -> Result<ControlFlow<Option<FencingToken>>, Problem> {
+        let token = write_holder(ticket, &lock_file).inspect_err(|_| {
+            // A child between `fork` and `exec` may have it open too: closing it would leave it locked.
+            let _ = lock_file.unlock();
+        })?;
+        // From here on, its drop unlocks the file.
+        let hold = Hold {
+            lock_file,
+            token,
+            pid: std::process::id(),
+        };
         // Only after the token is written: an operator who breaks this hold reads the token of the old
         // file after it has put a new one in place, and this order lets it find ours. INV-4.
-        if !lock_file.is_in_place()? {
+        if !hold.lock_file.is_in_place()? {
             return Ok(Continue(()));
         }
         // In one step with the look for a release, which may have come while we were here.
@@ -110,14 +125,7 @@ impl FileStore {
             return Err(Problem::WasReleased);
         }
         tickets.waiting.remove(&ticket.holder);
-        tickets.held.insert(
-            ticket.holder,
-            Hold {
-                lock_file,
-                token,
-                pid,
-            },
-        );
+        tickets.held.insert(ticket.holder, hold);
         Ok(Break(Some(token)))
     }
 
@@ -156,6 +164,15 @@ impl FileStore {
     }
 }
 
+/// Writes who holds a file that is locked. Returns the token.
+fn write_holder(ticket: &Ticket, lock_file: &LockFile) -> Result<FencingToken, Problem> {
+    let before = lock_file.read_of(&ticket.name)?;
+    let token = next_token(&before, &lock_file.path)?;
+    let entry = Entry::held(ticket, token.get(), std::process::id(), None);
+    lock_file.write(&before, entry)?;
+    Ok(token)
+}
+
 /// The next token of a lock whose file had `before` in it.
 pub(super) fn next_token(before: &Record, path: &Path) -> Result<FencingToken, Problem> {
     let next = before.token().checked_add(1);
@@ -190,6 +207,46 @@ mod tests {
         let other = FileStore::new(&dir).unwrap();
         assert_eq!(other.take(&ticket(2)).await.unwrap(), None);
         drop(parent);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// A child of another thread between `fork` and `exec` has a copy of each open file.
+    #[tokio::test]
+    async fn refused_file_is_unlocked_for_children_too() {
+        let dir = std::env::temp_dir().join(format!("lockkit-{}", ClientId::random()));
+        let store = FileStore::new(&dir).unwrap();
+        let holder = HolderId::new(ClientId::random(), 1);
+        let name = LockName::new("a").unwrap();
+        let ticket = Ticket::new(name, holder, Duration::from_secs(30));
+        let path = store.path(&ticket.name);
+        let lock_file = || {
+            let lock_file = LockFile::open_or_create(&path).unwrap();
+            assert_eq!(lock_file.try_lock().unwrap(), TryLock::Taken);
+            lock_file
+        };
+        let child_of = |lock_file: &LockFile| lock_file.file.try_clone().unwrap();
+        // The data of another program.
+        std::fs::write(&path, "x").unwrap();
+        let foreign = lock_file();
+        let child = child_of(&foreign);
+        assert!(store.hold(&ticket, foreign).is_err());
+        drop(lock_file());
+        drop(child);
+        // It is not at its path any more.
+        std::fs::write(&path, "").unwrap();
+        let (replaced, other) = (lock_file(), LockFile::open(&path).unwrap().unwrap());
+        let child = child_of(&replaced);
+        std::fs::remove_file(&path).unwrap();
+        assert!(store.hold(&ticket, replaced).unwrap().is_continue());
+        assert_eq!(other.try_lock().unwrap(), TryLock::Taken);
+        drop((child, other));
+        // The ticket was released meanwhile.
+        store.give_back(&ticket).unwrap();
+        let late = lock_file();
+        let child = child_of(&late);
+        assert!(store.hold(&ticket, late).is_err());
+        drop(lock_file());
+        drop(child);
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -168,15 +168,12 @@ impl Record {
 
     /// The bytes of an entry as the next one, and where they belong. The entry that counts until then stays as it is.
     pub(super) fn next(&self, entry: Entry) -> (Vec<u8>, usize) {
-        let (place, seq) = match &self.current {
-            Some((place, last)) => (1 - place, last.seq.saturating_add(1)),
-            None => (0, 1),
+        let (place, seq, magic) = match &self.current {
+            Some((place, last)) => (1 - place, last.seq.saturating_add(1), &[][..]),
+            None => (0, 1, MAGIC),
         };
         let bytes = Entry { seq, ..entry }.render();
-        match self.current {
-            Some(_) => (bytes, start(place)),
-            None => ([MAGIC, &bytes].concat(), 0),
-        }
+        ([magic, &bytes].concat(), start(place) - magic.len())
     }
 }
 

@@ -49,7 +49,7 @@ impl Entry {
         self.queue.len()
     }
 
-    fn knows(&self, holder: HolderId) -> bool {
+    pub(super) fn knows(&self, holder: HolderId) -> bool {
         self.holds.iter().any(|hold| hold.holder == holder) || self.queue.has(holder)
     }
 
@@ -230,15 +230,15 @@ impl Entry {
         self.queue.drop_dead(globals);
     }
 
-    pub(super) fn release(&mut self, ticket: &Ticket, globals: &mut Globals) -> Release {
-        globals.tombstones.insert(ticket.holder);
-        globals.waiters.forget(ticket.holder);
+    pub(super) fn release(&mut self, holder: HolderId, globals: &mut Globals) -> Release {
+        globals.tombstones.insert(holder);
+        globals.waiters.forget(holder);
         self.expire(globals);
         let before = self.holds.len();
-        self.holds.retain(|hold| hold.holder != ticket.holder);
+        self.holds.retain(|hold| hold.holder != holder);
         let held = self.holds.len() < before;
         if !held {
-            self.queue.leave(ticket.holder);
+            self.queue.leave(holder);
         }
         self.pass_on(globals);
         if held {

@@ -186,7 +186,7 @@ impl DistributedLock for MemoryStore {
             globals.keep_alive(self.session);
             entry.attempt(ticket, self.session, globals)
         });
-        answer.map_err(|_| released_before("attempt"))
+        answer.map_err(|_| BackendError::released(BACKEND, "attempt"))
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>, BackendError> {
@@ -214,7 +214,7 @@ impl DistributedLock for MemoryStore {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release, BackendError> {
         Ok(self.on(&ticket.name, |entry, globals| {
-            entry.release(ticket, globals)
+            entry.release(ticket.holder, globals)
         }))
     }
 
@@ -244,19 +244,14 @@ impl DistributedLock for MemoryStore {
             globals.keep_alive(self.session);
             entry.adopt(from, ticket, self.session, globals)
         });
-        answer.map_err(|_| released_before("adopt"))
+        answer.map_err(|_| BackendError::released(BACKEND, "adopt"))
     }
 
     fn forget(&self, holder: HolderId) {
-        self.step().globals.waiters.forget(holder);
+        self.step().forget(holder);
     }
 
     fn as_any(&self) -> &dyn Any {
         self
     }
-}
-
-fn released_before(operation: &'static str) -> BackendError {
-    let why = "the ticket was released before";
-    BackendError::new(BACKEND, operation, Outcome::Rejected, why)
 }

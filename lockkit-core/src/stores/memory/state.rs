@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::entry::Entry;
 use super::globals::{Globals, Session};
-use crate::contract::{Capabilities, LockName, LockState};
+use crate::contract::{Capabilities, HolderId, LockName, LockState};
 use crate::time::clock::Moment;
 
 #[derive(Debug)]
@@ -70,6 +70,19 @@ impl State {
             holds: self.locks.values().map(Entry::holds).sum(),
             waiters: self.locks.values().map(Entry::waiters).sum(),
             watches: self.globals.waiters.len(),
+        }
+    }
+
+    /// Forgets a ticket. Its lease ends what there is of it; with a session, which lasts as long as other tickets use
+    /// it, that ends here.
+    pub(super) fn forget(&mut self, holder: HolderId) {
+        self.globals.waiters.forget(holder);
+        if !self.globals.in_sessions() {
+            return;
+        }
+        let lock = self.locks.iter().find(|(_, entry)| entry.knows(holder));
+        if let Some(name) = lock.map(|(name, _)| name.clone()) {
+            self.on(&name, |entry, globals| entry.release(holder, globals));
         }
     }
 

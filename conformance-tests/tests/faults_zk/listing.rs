@@ -1,0 +1,44 @@
+//! Many locks on a slow network, as an operator sees them.
+
+use std::time::Duration;
+
+use conformance_tests::proxy::Proxy;
+use conformance_tests::{Outcome, ensure};
+use lockkit_zk::Names;
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::world::{LONG, Plot, client};
+
+/// One after the other, requests for so many locks would take longer than the client waits.
+const LOCKS: usize = 150;
+const DELAY: Duration = Duration::from_millis(10);
+
+pub(crate) async fn many_locks_are_read_at_once() -> Outcome {
+    let plot = Plot::new().await?;
+    let folder = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let node = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    for number in 0..LOCKS {
+        let path = format!("{}/job-{number:03}", plot.root);
+        plot.bare.mkdir(&path, &folder).await?;
+        let path = format!("{path}/_c_00000000-0000-0000-0000-000000000000-lock-");
+        plot.bare.create(&path, b"", &node).await?;
+    }
+    let proxy = Proxy::start(([127, 0, 0, 1], plot.port).into()).await?;
+    for names in [Names::Encoded, Names::Raw] {
+        let behind = plot.builder_at(proxy.addr().port()).names(names);
+        let client = client(behind.session(LONG)).await?;
+        proxy.delay_both(DELAY);
+        let listed = client.list("").await?;
+        proxy.heal();
+        ensure(listed.len() == LOCKS, format!("{} locks", listed.len()))?;
+        ensure(
+            listed.iter().all(|lock| lock.holders.len() == 1),
+            "a holder was not read",
+        )?;
+        ensure(
+            listed.is_sorted_by(|one, other| one.name.as_str() < other.name.as_str()),
+            "the locks are in no order",
+        )?;
+    }
+    Ok(())
+}
