@@ -119,7 +119,12 @@ impl Route {
         let replies: Vec<_> = match replies {
             Ok(replies) => {
                 let of_commands = replies.into_iter().skip(each - 1).step_by(each);
-                of_commands.map(Value::extract_error).collect()
+                // An error within a reply is what a script of the caller returns: it was carried out.
+                let failed = |reply| match reply {
+                    Value::ServerError(error) => Err(error.into()),
+                    reply => Ok(reply),
+                };
+                of_commands.map(failed).collect()
             }
             Err(error) => vec![Err(error); count / each],
         };
