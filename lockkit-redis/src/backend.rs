@@ -337,6 +337,10 @@ impl DistributedLock for RedisStore {
         let acquire = |route| self.acquire(route, ticket, number);
         let result = self.masters.on("attempt", &ticket.name, acquire).await;
         waiters.answered(ticket, number, &result);
+        if matches!(result, Ok(Attempt::Granted(_))) {
+            // What a late message has read is older than what is written under the hold.
+            drop(waiters.with(ticket.holder, |entry| entry.data.take()));
+        }
         result
     }
 
