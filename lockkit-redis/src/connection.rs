@@ -1,6 +1,6 @@
 //! A connection of a store to one server, as its requests and the supervisor share it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,6 +36,10 @@ pub(crate) struct Link {
     pub(crate) pending: AtomicU64,
     /// Requests that had a reply.
     pub(crate) replied: AtomicU64,
+    /// Whether too few replicas had what a step did, when they were waited for last.
+    pub(crate) lacks_replicas: AtomicBool,
+    /// Locked by a request that waits for replicas.
+    pub(crate) waits: tokio::sync::Mutex<()>,
     /// In milliseconds; zero for no expiry.
     pub(crate) token_ttl: AtomicU64,
 }

@@ -6,7 +6,7 @@
 //! and lets every waiter try again.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -66,6 +66,8 @@ impl Link {
             misplaced,
             pending: AtomicU64::new(0),
             replied: AtomicU64::new(0),
+            lacks_replicas: AtomicBool::new(false),
+            waits: tokio::sync::Mutex::new(()),
             token_ttl: AtomicU64::new(token_ttl),
         });
         let (supervised, mut supervisor) = (Arc::clone(&link), JoinSet::new());
