@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkit_core::{BackendError, Outcome, Waiting};
+use lockkit_core::{BackendError, Outcome};
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
@@ -92,9 +92,7 @@ impl Link {
 
     /// Makes a second connection, without messages, that ends when it is dropped.
     pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened> {
-        let mut config = self.config.clone();
-        config.waiting = Waiting::Poll;
-        let opened = sentinel::open(&config, &self.subscriptions).await;
+        let opened = sentinel::open(&self.config, None).await;
         opened.map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockkit_core::Outcome;
 use lockkit_core::store::Backoff;
-use lockkit_core::{Outcome, Waiting};
 use redis::RedisError;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -43,7 +43,7 @@ enum Answer {
 /// master has changed.
 pub(crate) async fn open(
     config: &RedisStoreBuilder,
-    subscriptions: &Arc<Subscriptions>,
+    subscriptions: Option<&Arc<Subscriptions>>,
 ) -> Result<Opened, Failure> {
     let Address::Sentinel { hosts, master } = &config.address else {
         return handshake::open(config, subscriptions).await;
@@ -52,7 +52,7 @@ pub(crate) async fn open(
     // A third is for the Sentinels, another one for the master, and the last one for its quarantine.
     config.connect_timeout /= 3;
     let ask_all = || {
-        let sentinel = |host: &Address| Sentinel::new(host, master, &config, subscriptions);
+        let sentinel = |host: &Address| Sentinel::new(host, master, &config);
         hosts.iter().map(sentinel).collect()
     };
     let found = find(ask_all(), master, config.connect_timeout).await?;
@@ -147,28 +147,19 @@ async fn failed_over(mut sentinels: Vec<Sentinel>, epoch: i64) {
 /// A Sentinel, and the connection to it while it answers.
 struct Sentinel {
     config: RedisStoreBuilder,
-    subscriptions: Arc<Subscriptions>,
     master: String,
     opened: Option<Opened>,
 }
 
 impl Sentinel {
-    fn new(
-        host: &Address,
-        master: &str,
-        config: &RedisStoreBuilder,
-        subscriptions: &Arc<Subscriptions>,
-    ) -> Self {
+    fn new(host: &Address, master: &str, config: &RedisStoreBuilder) -> Self {
         let mut config = config.clone();
         config.address = host.clone();
         config.user = config.sentinel_user.take();
         config.password = config.sentinel_password.take();
         config.database = 0;
-        // RESP2, and nothing but the questions.
-        config.waiting = Waiting::Poll;
         Self {
             config,
-            subscriptions: Arc::clone(subscriptions),
             master: master.to_owned(),
             opened: None,
         }
@@ -177,7 +168,7 @@ impl Sentinel {
     async fn ask(&mut self) -> Result<Answer, Failure> {
         let mut opened = match self.opened.take() {
             Some(opened) => opened,
-            None => handshake::open(&self.config, &self.subscriptions).await?,
+            None => handshake::open(&self.config, None).await?,
         };
         let (limit, address) = (self.config.connect_timeout, &self.config.address);
         let Ok(answer) = timeout(limit, self.answer(&mut opened)).await else {
@@ -275,8 +266,7 @@ mod tests {
     async fn slow_sentinel_is_given_up_once() {
         let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let (host, _tasks) = slow_sentinel(Arc::clone(&counts)).await;
-        let none = Arc::new(Subscriptions::new(String::new(), false, Arc::default()));
-        let sentinel = Sentinel::new(&host, "m", &RedisStoreBuilder::new(), &none);
+        let sentinel = Sentinel::new(&host, "m", &RedisStoreBuilder::new());
         let answered = async {
             while counts[1].load(Ordering::Relaxed) < 4 {
                 sleep(Duration::from_millis(20)).await;

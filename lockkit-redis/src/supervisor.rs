@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use lockkit_core::store::{Backoff, lock};
-use lockkit_core::{ClientId, Outcome};
+use lockkit_core::{ClientId, Outcome, Waiting};
 use redis::RedisError;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -85,9 +85,11 @@ impl Link {
         // The first failure after a useful connection costs no pause.
         let mut at_once = true;
         let mut config = self.config.clone();
+        let pushed = config.waiting == Waiting::Push;
+        let subscriptions = pushed.then_some(&self.subscriptions);
         loop {
             let opening = timeout(config.connect_timeout, async {
-                let mut opened = open(&config, &self.subscriptions).await?;
+                let mut opened = open(&config, subscriptions).await?;
                 // One that the previous server left. What comes from now on is about this one.
                 self.demoted.notified().now_or_never();
                 let admission = self.admission_of(&mut opened).await?;
