@@ -26,6 +26,7 @@ use crate::masters::Masters;
 use crate::reply::{Reply, unreadable};
 use crate::route::Route;
 use crate::scripts::{ACQUIRE, ADOPT, COMMIT, ENTER, NOTE, RELEASE, SHARE, Step, UNSHARE};
+use crate::subscriptions::Waiters;
 use crate::work::{self, Command, Reads, Writes};
 
 /// Keeps locks in a Redis or Valkey server.
@@ -49,6 +50,7 @@ use crate::work::{self, Command, Reads, Writes};
 pub struct RedisStore {
     pub(crate) config: Arc<RedisStoreBuilder>,
     pub(crate) masters: Masters,
+    waiters: Arc<Waiters>,
     /// The task that keeps the connection, or in a cluster finds the masters. The last clone aborts it, which closes
     /// the connections.
     _supervisor: Arc<JoinSet<()>>,
@@ -77,7 +79,7 @@ impl RedisStore {
         let links = self.masters.links();
         let channels = links.iter().map(|link| link.subscriptions.len());
         Counts {
-            tickets: self.masters.waiters().len(),
+            tickets: self.waiters.len(),
             channels: channels.sum(),
         }
     }
@@ -120,9 +122,7 @@ impl RedisStore {
             Command::add_all(&reads.request, &mut command);
         }
         let attempt = grant(&route, step, ticket, command).await?;
-        if matches!(attempt, Attempt::Held { .. })
-            && self.masters.waiters().is_watched(&ticket.name)
-        {
+        if matches!(attempt, Attempt::Held { .. }) && self.waiters.is_watched(&ticket.name) {
             // It may wait here now, and before it waited elsewhere.
             link.subscriptions.subscribe(&ticket.name);
         }
@@ -232,7 +232,7 @@ impl RedisStoreBuilder {
     /// Cancel safe: nothing stays behind.
     pub async fn connect(self) -> Result<RedisStore> {
         let store = self.open()?;
-        store.masters.ready("connect").await?;
+        store.masters.all("connect").await?;
         Ok(store)
     }
 
@@ -243,21 +243,22 @@ impl RedisStoreBuilder {
         }
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
-        let config = Arc::new(self.clone());
+        let (config, waiters) = (Arc::new(self.clone()), Arc::<Waiters>::default());
+        let own = Arc::clone(&waiters);
         let (masters, supervisor) = if let Address::Cluster(_) = self.address {
-            let cluster = Arc::new(Cluster::new(self, runtime.clone()));
+            let cluster = Arc::new(Cluster::new(self, own, runtime.clone()));
             let (supervised, mut supervisor) = (Arc::clone(&cluster), JoinSet::new());
             supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
             (Masters::Slots(cluster), supervisor)
         } else {
             let key = Some(keys::PRIMARY.to_owned());
-            let (link, supervisor) =
-                Link::start(self, key, Arc::default(), Arc::default(), &runtime);
+            let (link, supervisor) = Link::start(self, key, own, Arc::default(), &runtime);
             (Masters::One(link), supervisor)
         };
         Ok(RedisStore {
             config,
             masters,
+            waiters,
             _supervisor: Arc::new(supervisor),
         })
     }
@@ -328,7 +329,7 @@ impl DistributedLock for RedisStore {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
-        let waiters = self.masters.waiters();
+        let waiters = &self.waiters;
         // Before the request is written, so that a message that comes at once is kept.
         let number = waiters.attempted(ticket);
         if ticket.work.is_some() {
@@ -358,7 +359,7 @@ impl DistributedLock for RedisStore {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let known = self.masters.waiters().forget(ticket.holder);
+        let known = self.waiters.forget(ticket.holder);
         // An unknown ticket was released before, and that release had no reply.
         let late = known.is_none_or(|known| known.unanswered);
         // An attempt that may still arrive is refused for as long as its hold would last.
@@ -398,7 +399,7 @@ impl DistributedLock for RedisStore {
     }
 
     fn forget(&self, holder: HolderId) {
-        self.masters.waiters().forget(holder);
+        self.waiters.forget(holder);
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -75,19 +75,15 @@ impl Map {
 }
 
 impl Cluster {
-    pub(crate) fn new(config: RedisStoreBuilder, runtime: Handle) -> Self {
+    pub(crate) fn new(config: RedisStoreBuilder, waiters: Arc<Waiters>, runtime: Handle) -> Self {
         Self {
             config,
-            waiters: Arc::default(),
+            waiters,
             runtime,
             map: watch::Sender::new(Settled::Pending),
             stale: Arc::default(),
             nodes: Mutex::default(),
         }
-    }
-
-    pub(crate) const fn waiters(&self) -> &Arc<Waiters> {
-        &self.waiters
     }
 
     /// Returns something of the map. Waits while it is read for the first time; fails if it could never be read, or if
