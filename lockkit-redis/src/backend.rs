@@ -110,7 +110,7 @@ impl RedisStore {
             Err(left) => return Ok(Attempt::held_for(Some(left))),
         };
         let holder = ticket.holder.to_string();
-        let mut command = on_lock(link, step, &ticket.name, &holder, primary);
+        let mut command = on_lock(link, step, &ticket.name, &holder, primary, &[]);
         command
             .arg(ticket.ttl.as_millis())
             .arg(enqueue)
@@ -148,7 +148,7 @@ impl RedisStore {
             ticket.holder.to_string(),
             admission.for_release(&link.config),
         );
-        let mut command = on_lock(link, step, &ticket.name, &holder, primary);
+        let mut command = on_lock(link, step, &ticket.name, &holder, primary, &[]);
         command
             .arg(keys::channel(&ticket.name))
             .arg(refuse.as_millis())
@@ -178,19 +178,15 @@ impl RedisStore {
 
     async fn take_over(&self, route: Route, from: &str, ticket: &Ticket) -> Result<Attempt> {
         let (link, step) = (&route.link, &*ADOPT);
-        let [lock, token, queue, waiters, tombstone] =
-            keys::of_step(&ticket.name, &ticket.holder.to_string());
         let [.., former] = keys::of_step(&ticket.name, from);
+        let holder = ticket.holder.to_string();
         let admission = link.admission(step.name).await?;
         let primary = admission.primary().map_err(|left| {
             let why = format!("the server has become the primary and grants nothing for {left:?}");
             fault(step.name, Outcome::Unavailable, why)
         })?;
-        let mut command = step.on(&[lock, token, queue, waiters, tombstone, former]);
+        let mut command = on_lock(link, step, &ticket.name, &holder, primary, &[&former]);
         command
-            .arg(link.token_ttl())
-            .arg(ticket.holder.to_string())
-            .arg(primary)
             .arg(ticket.ttl.as_millis())
             .arg(from)
             .arg(who(ticket));
@@ -199,15 +195,18 @@ impl RedisStore {
 }
 
 /// The command of a step that follows `queue.lua`, with the arguments that all of these have.
-/// `primary` is empty for steps that grant nothing.
+/// `primary` is empty for steps that grant nothing; `more` keys follow those of the lock.
 pub(crate) fn on_lock(
     link: &Link,
     step: &Step,
     name: &LockName,
     ticket: &str,
     primary: &str,
+    more: &[&str],
 ) -> Cmd {
-    let mut command = step.on(&keys::of_step(name, ticket));
+    let of_lock = keys::of_step(name, ticket);
+    let keys = of_lock.iter().map(String::as_str);
+    let mut command = step.on(&keys.chain(more.iter().copied()).collect::<Vec<_>>());
     command.arg(link.token_ttl()).arg(ticket).arg(primary);
     command
 }
@@ -286,15 +285,19 @@ fn attempt(step: &Step, ticket: &Ticket, reply: &Reply) -> Result<Attempt> {
         // Also for a ticket that is not first: all before it may have died. While holders renew, the
         // lease lasts longer than any waiter pauses.
         [Reply::Int(0), left] => Ok(Attempt::held_for(left.as_millis())),
+        _ => Err(refusal(step, &ticket.name, reply)),
+    }
+}
+
+/// Why the lock was neither granted nor found held.
+pub(crate) fn refusal(step: &Step, name: &LockName, reply: &Reply) -> BackendError {
+    match reply.as_list() {
         [Reply::Int(-1)] => {
             let why = "the ticket was released before";
-            Err(fault(step.name, Outcome::Rejected, why))
+            fault(step.name, Outcome::Rejected, why)
         }
-        [Reply::Int(-2), kind] => {
-            let kind = kind.as_str().unwrap_or("unknown");
-            Err(wrong_type(step, &ticket.name, kind))
-        }
-        _ => Err(unreadable(step.name)),
+        [Reply::Int(-2), kind] => wrong_type(step, name, kind.as_str().unwrap_or("unknown")),
+        _ => unreadable(step.name),
     }
 }
 
@@ -383,7 +386,7 @@ impl DistributedLock for RedisStore {
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
         let (step, holder) = (&*NOTE, &ticket.holder.to_string());
         let note = async |route: Route| {
-            let mut command = on_lock(&route.link, step, &ticket.name, holder, "");
+            let mut command = on_lock(&route.link, step, &ticket.name, holder, "", &[]);
             command.arg(text);
             route.run(step, command).await
         };
