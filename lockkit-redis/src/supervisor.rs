@@ -200,11 +200,8 @@ impl Link {
                         continue;
                     }
                 }
-                () = self.subscriptions.wanted.notified() => {
+                () = self.subscriptions.due.notified() => {
                     self.subscribe(&mut opened).await?;
-                    continue;
-                }
-                () = self.subscriptions.unheeded.notified() => {
                     self.unsubscribe(&mut opened).await?;
                     continue;
                 }
