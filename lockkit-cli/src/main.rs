@@ -31,7 +31,7 @@ use clap::Parser;
 
 use crate::args::{Action, Cli};
 use crate::exit::{Code, Failure};
-use crate::store::runtime;
+use crate::store::on_runtime;
 
 fn main() -> ExitCode {
     exec::take_name();
@@ -57,12 +57,12 @@ fn act(cli: &Cli) -> Result<Code, Failure> {
     let url = cli.url.as_deref();
     match &cli.action {
         Action::Run(args) => run::run(args, url),
-        Action::Status(args) => runtime()?.block_on(status::status(args, url)),
-        Action::List(args) => runtime()?.block_on(status::list(args, url)),
+        Action::Status(args) => on_runtime(|it| it.block_on(status::status(args, url))),
+        Action::List(args) => on_runtime(|it| it.block_on(status::list(args, url))),
         Action::Watch(args) => status::watch(args, url),
-        Action::Break(args) => runtime()?.block_on(status::break_lock(args, url)),
+        Action::Break(args) => on_runtime(|it| it.block_on(status::break_lock(args, url))),
         Action::Schema(args) => maintenance::schema(args, url),
-        Action::Purge(args) => runtime()?.block_on(maintenance::purge(args, url)),
+        Action::Purge(args) => on_runtime(|it| it.block_on(maintenance::purge(args, url))),
         Action::Bench { arguments } => Err(bench::bench(arguments, url)),
         Action::Completions { shell } => generate::completions(*shell),
         Action::Man { command } => generate::man(command.as_deref()),

@@ -23,7 +23,7 @@ use crate::output::say;
 use crate::plan::Plan;
 use crate::render::{plain, rounded, sentence};
 use crate::signals::{self, Signals};
-use crate::store::{Location, has_password, runtime};
+use crate::store::{Location, has_password, on_runtime};
 use crate::supervise::{Ran, supervise};
 
 /// A shorter wait for the lock is not reported.
@@ -42,28 +42,25 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
             "the locks are files in `{dir}`: they exclude programs on this host only"
         ));
     }
-    let runtime = runtime()?;
     let began = Instant::now();
     let limit = args.wait.or(args.no_wait.then_some(Duration::ZERO));
-    let client = runtime.block_on(signals.interruptible(open(args, &location, limit)))??;
-    let run = Run {
-        args,
-        store: location.in_words(),
-        client: &client,
-        limit: limit.map(|limit| limit.saturating_sub(began.elapsed())),
-    };
-    // The program ends and the lock is released even if a panic unwinds through here.
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        runtime.block_on(run.hold(&mut signals))
-    }));
-    // No caller waits for the releases that are still pending: a lease ends what is left.
-    let _ = runtime.block_on(signals.interruptible(client.shutdown(Duration::ZERO)));
-    let ran = outcome.map_err(|_| {
-        Failure::new(
-            Code::SOFTWARE,
-            "lockkit has a bug; the program was terminated",
-        )
-    })??;
+    let ran = on_runtime(|runtime| {
+        let client = runtime.block_on(signals.interruptible(open(args, &location, limit)))??;
+        let run = Run {
+            args,
+            store: location.in_words(),
+            client: &client,
+            limit: limit.map(|limit| limit.saturating_sub(began.elapsed())),
+        };
+        // The program ends and the lock is released even if a panic unwinds through here.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(run.hold(&mut signals))
+        }));
+        // No caller waits for the releases that are still pending: a lease ends what is left.
+        let _ = runtime.block_on(signals.interruptible(client.shutdown(Duration::ZERO)));
+        let bug = "lockkit has a bug; the program was terminated";
+        outcome.map_err(|_| Failure::new(Code::SOFTWARE, bug))?
+    })?;
     if ran.interrupted && ran.code != Code::LOST {
         signals::die_of_interrupt();
     }

@@ -14,7 +14,7 @@ use crate::exit::{Code, Failure};
 use crate::output::{ask, print, say};
 use crate::render::{self, plain};
 use crate::signals::Signals;
-use crate::store::{look, runtime};
+use crate::store::{look, on_runtime};
 
 /// What the operator has to know about a hold that was ended under its holder.
 const OVERLAP: &str = "the program of this hold can continue until its next renewal, at most a third of its \
@@ -109,8 +109,8 @@ async fn break_if_confirmed(lock: &Lock) -> Result<Option<LockState>, Failure> {
 
 pub(crate) fn watch(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
-    let ended = runtime()?.block_on(signals.interruptible(follow(args, url)));
-    ended.unwrap_or(Ok(Code::OK))
+    let follow = signals.interruptible(follow(args, url));
+    on_runtime(|runtime| runtime.block_on(follow).unwrap_or(Ok(Code::OK)))
 }
 
 /// Prints changes until the output is closed. Reports once that a store fails for a while.

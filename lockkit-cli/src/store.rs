@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkit::url::{StoreUrl, parse_duration};
 use lockkit::{Connect, Error, LockClient};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::exit::{Code, Failure};
 use crate::render::plain;
@@ -13,35 +13,16 @@ use crate::render::plain;
 /// The variable that names a file with the URL in it.
 const URL_FILE: &str = "LOCKKIT_URL_FILE";
 
-/// A runtime whose tasks run while the main thread does something else.
-pub(crate) fn runtime() -> Result<Tasks, Failure> {
+/// Does something on a runtime whose tasks run while the main thread does something else. The runtime ends at once: a
+/// name server that does not respond does not delay the end of the command.
+pub(crate) fn on_runtime<T>(
+    work: impl FnOnce(&Runtime) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let mut builder = Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build()?;
-    Ok(Tasks {
-        handle: runtime.handle().clone(),
-        runtime: Some(runtime),
-    })
-}
-
-/// A runtime that ends at once: a name server that does not respond does not delay the end of the command.
-pub(crate) struct Tasks {
-    handle: Handle,
-    /// There until this is dropped.
-    runtime: Option<Runtime>,
-}
-
-impl Tasks {
-    pub(crate) fn block_on<F: Future>(&self, work: F) -> F::Output {
-        self.handle.block_on(work)
-    }
-}
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
+    let done = work(&runtime);
+    runtime.shutdown_background();
+    done
 }
 
 /// Which store: its URL, parsed and as it was given.

@@ -29,7 +29,7 @@ impl RedisStore {
     pub(crate) async fn inspect_name(&self, name: &LockName) -> Result<Option<LockState>> {
         let step = &*INSPECT;
         let look = async |route: Route| {
-            let command = on_lock(&route.link, step, name, "", "");
+            let command = on_lock(&route.link, step, name, "", "", &[]);
             route.run(step, command).await
         };
         let reply = self.masters.on(step.name, name, look).await?;
@@ -48,13 +48,8 @@ impl RedisStore {
         let step = &*BREAK;
         let end = async |route: Route| {
             let admission = route.link.admission(step.name).await?;
-            let mut command = on_lock(
-                &route.link,
-                step,
-                name,
-                "",
-                admission.for_release(&route.link.config),
-            );
+            let primary = admission.for_release(&route.link.config);
+            let mut command = on_lock(&route.link, step, name, "", primary, &[]);
             command
                 .arg(keys::channel(name))
                 .arg(u8::from(route.link.config.clustered))
@@ -81,7 +76,7 @@ impl RedisStore {
         let mut found = Vec::new();
         for page in names.chunks(PAGE) {
             let command =
-                |link: &Link, places: &[usize]| on_lock(link, step, page[places[0]], "", "");
+                |link: &Link, places: &[usize]| on_lock(link, step, page[places[0]], "", "", &[]);
             let replies = self.masters.on_all(step, page, 1, Duration::MAX, command);
             for (places, reply) in replies.await {
                 let (reply, _) = reply?;

@@ -26,6 +26,7 @@ use crate::masters::Masters;
 use crate::reply::{Reply, unreadable};
 use crate::route::Route;
 use crate::scripts::{ACQUIRE, ADOPT, COMMIT, ENTER, NOTE, RELEASE, SHARE, Step, UNSHARE};
+use crate::subscriptions::Waiters;
 use crate::work::{self, Command, Reads, Writes};
 
 /// Keeps locks in a Redis or Valkey server.
@@ -49,6 +50,7 @@ use crate::work::{self, Command, Reads, Writes};
 pub struct RedisStore {
     pub(crate) config: Arc<RedisStoreBuilder>,
     pub(crate) masters: Masters,
+    waiters: Arc<Waiters>,
     /// The task that keeps the connection, or in a cluster finds the masters. The last clone aborts it, which closes
     /// the connections.
     _supervisor: Arc<JoinSet<()>>,
@@ -77,7 +79,7 @@ impl RedisStore {
         let links = self.masters.links();
         let channels = links.iter().map(|link| link.subscriptions.len());
         Counts {
-            tickets: self.masters.waiters().len(),
+            tickets: self.waiters.len(),
             channels: channels.sum(),
         }
     }
@@ -108,7 +110,7 @@ impl RedisStore {
             Err(left) => return Ok(Attempt::held_for(Some(left))),
         };
         let holder = ticket.holder.to_string();
-        let mut command = on_lock(link, step, &ticket.name, &holder, primary);
+        let mut command = on_lock(link, step, &ticket.name, &holder, primary, &[]);
         command
             .arg(ticket.ttl.as_millis())
             .arg(enqueue)
@@ -120,9 +122,7 @@ impl RedisStore {
             Command::add_all(&reads.request, &mut command);
         }
         let attempt = grant(&route, step, ticket, command).await?;
-        if matches!(attempt, Attempt::Held { .. })
-            && self.masters.waiters().is_watched(&ticket.name)
-        {
+        if matches!(attempt, Attempt::Held { .. }) && self.waiters.is_watched(&ticket.name) {
             // It may wait here now, and before it waited elsewhere.
             link.subscriptions.subscribe(&ticket.name);
         }
@@ -148,7 +148,7 @@ impl RedisStore {
             ticket.holder.to_string(),
             admission.for_release(&link.config),
         );
-        let mut command = on_lock(link, step, &ticket.name, &holder, primary);
+        let mut command = on_lock(link, step, &ticket.name, &holder, primary, &[]);
         command
             .arg(keys::channel(&ticket.name))
             .arg(refuse.as_millis())
@@ -178,19 +178,15 @@ impl RedisStore {
 
     async fn take_over(&self, route: Route, from: &str, ticket: &Ticket) -> Result<Attempt> {
         let (link, step) = (&route.link, &*ADOPT);
-        let [lock, token, queue, waiters, tombstone] =
-            keys::of_step(&ticket.name, &ticket.holder.to_string());
         let [.., former] = keys::of_step(&ticket.name, from);
+        let holder = ticket.holder.to_string();
         let admission = link.admission(step.name).await?;
         let primary = admission.primary().map_err(|left| {
             let why = format!("the server has become the primary and grants nothing for {left:?}");
             fault(step.name, Outcome::Unavailable, why)
         })?;
-        let mut command = step.on(&[lock, token, queue, waiters, tombstone, former]);
+        let mut command = on_lock(link, step, &ticket.name, &holder, primary, &[&former]);
         command
-            .arg(link.token_ttl())
-            .arg(ticket.holder.to_string())
-            .arg(primary)
             .arg(ticket.ttl.as_millis())
             .arg(from)
             .arg(who(ticket));
@@ -199,15 +195,18 @@ impl RedisStore {
 }
 
 /// The command of a step that follows `queue.lua`, with the arguments that all of these have.
-/// `primary` is empty for steps that grant nothing.
+/// `primary` is empty for steps that grant nothing; `more` keys follow those of the lock.
 pub(crate) fn on_lock(
     link: &Link,
     step: &Step,
     name: &LockName,
     ticket: &str,
     primary: &str,
+    more: &[&str],
 ) -> Cmd {
-    let mut command = step.on(&keys::of_step(name, ticket));
+    let of_lock = keys::of_step(name, ticket);
+    let keys = of_lock.iter().map(String::as_str);
+    let mut command = step.on(&keys.chain(more.iter().copied()).collect::<Vec<_>>());
     command.arg(link.token_ttl()).arg(ticket).arg(primary);
     command
 }
@@ -232,7 +231,7 @@ impl RedisStoreBuilder {
     /// Cancel safe: nothing stays behind.
     pub async fn connect(self) -> Result<RedisStore> {
         let store = self.open()?;
-        store.masters.ready("connect").await?;
+        store.masters.all("connect").await?;
         Ok(store)
     }
 
@@ -243,21 +242,22 @@ impl RedisStoreBuilder {
         }
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
-        let config = Arc::new(self.clone());
+        let (config, waiters) = (Arc::new(self.clone()), Arc::<Waiters>::default());
+        let own = Arc::clone(&waiters);
         let (masters, supervisor) = if let Address::Cluster(_) = self.address {
-            let cluster = Arc::new(Cluster::new(self, runtime.clone()));
+            let cluster = Arc::new(Cluster::new(self, own, runtime.clone()));
             let (supervised, mut supervisor) = (Arc::clone(&cluster), JoinSet::new());
             supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
             (Masters::Slots(cluster), supervisor)
         } else {
             let key = Some(keys::PRIMARY.to_owned());
-            let (link, supervisor) =
-                Link::start(self, key, Arc::default(), Arc::default(), &runtime);
+            let (link, supervisor) = Link::start(self, key, own, Arc::default(), &runtime);
             (Masters::One(link), supervisor)
         };
         Ok(RedisStore {
             config,
             masters,
+            waiters,
             _supervisor: Arc::new(supervisor),
         })
     }
@@ -285,15 +285,19 @@ fn attempt(step: &Step, ticket: &Ticket, reply: &Reply) -> Result<Attempt> {
         // Also for a ticket that is not first: all before it may have died. While holders renew, the
         // lease lasts longer than any waiter pauses.
         [Reply::Int(0), left] => Ok(Attempt::held_for(left.as_millis())),
+        _ => Err(refusal(step, &ticket.name, reply)),
+    }
+}
+
+/// Why the lock was neither granted nor found held.
+pub(crate) fn refusal(step: &Step, name: &LockName, reply: &Reply) -> BackendError {
+    match reply.as_list() {
         [Reply::Int(-1)] => {
             let why = "the ticket was released before";
-            Err(fault(step.name, Outcome::Rejected, why))
+            fault(step.name, Outcome::Rejected, why)
         }
-        [Reply::Int(-2), kind] => {
-            let kind = kind.as_str().unwrap_or("unknown");
-            Err(wrong_type(step, &ticket.name, kind))
-        }
-        _ => Err(unreadable(step.name)),
+        [Reply::Int(-2), kind] => wrong_type(step, name, kind.as_str().unwrap_or("unknown")),
+        _ => unreadable(step.name),
     }
 }
 
@@ -328,7 +332,7 @@ impl DistributedLock for RedisStore {
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
-        let waiters = self.masters.waiters();
+        let waiters = &self.waiters;
         // Before the request is written, so that a message that comes at once is kept.
         let number = waiters.attempted(ticket);
         if ticket.work.is_some() {
@@ -337,6 +341,10 @@ impl DistributedLock for RedisStore {
         let acquire = |route| self.acquire(route, ticket, number);
         let result = self.masters.on("attempt", &ticket.name, acquire).await;
         waiters.answered(ticket, number, &result);
+        if matches!(result, Ok(Attempt::Granted(_))) {
+            // What a late message has read is older than what is written under the hold.
+            drop(waiters.with(ticket.holder, |entry| entry.data.take()));
+        }
         result
     }
 
@@ -354,7 +362,7 @@ impl DistributedLock for RedisStore {
     }
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
-        let known = self.masters.waiters().forget(ticket.holder);
+        let known = self.waiters.forget(ticket.holder);
         // An unknown ticket was released before, and that release had no reply.
         let late = known.is_none_or(|known| known.unanswered);
         // An attempt that may still arrive is refused for as long as its hold would last.
@@ -378,7 +386,7 @@ impl DistributedLock for RedisStore {
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
         let (step, holder) = (&*NOTE, &ticket.holder.to_string());
         let note = async |route: Route| {
-            let mut command = on_lock(&route.link, step, &ticket.name, holder, "");
+            let mut command = on_lock(&route.link, step, &ticket.name, holder, "", &[]);
             command.arg(text);
             route.run(step, command).await
         };
@@ -394,7 +402,7 @@ impl DistributedLock for RedisStore {
     }
 
     fn forget(&self, holder: HolderId) {
-        self.masters.waiters().forget(holder);
+        self.waiters.forget(holder);
     }
 
     fn as_any(&self) -> &dyn Any {

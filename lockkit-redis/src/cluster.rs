@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
+use lockkit_core::Outcome;
 use lockkit_core::store::{Backoff, lock};
-use lockkit_core::{Outcome, Waiting};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 use tokio::runtime::Handle;
@@ -20,7 +20,7 @@ use crate::keys;
 use crate::reply::Reply;
 use crate::route::Route;
 use crate::slot::COUNT;
-use crate::subscriptions::{Subscriptions, Waiters};
+use crate::subscriptions::Waiters;
 use crate::supervisor::{LONGEST_PAUSE, SHORTEST_PAUSE};
 use crate::survey::{no_answer, survey};
 
@@ -75,19 +75,15 @@ impl Map {
 }
 
 impl Cluster {
-    pub(crate) fn new(config: RedisStoreBuilder, runtime: Handle) -> Self {
+    pub(crate) fn new(config: RedisStoreBuilder, waiters: Arc<Waiters>, runtime: Handle) -> Self {
         Self {
             config,
-            waiters: Arc::default(),
+            waiters,
             runtime,
             map: watch::Sender::new(Settled::Pending),
             stale: Arc::default(),
             nodes: Mutex::default(),
         }
-    }
-
-    pub(crate) const fn waiters(&self) -> &Arc<Waiters> {
-        &self.waiters
     }
 
     /// Returns something of the map. Waits while it is read for the first time; fails if it could never be read, or if
@@ -264,7 +260,7 @@ impl Cluster {
 
 /// Asks one node for the map, on its connection or on one that is made for it.
 async fn ask(
-    mut config: RedisStoreBuilder,
+    config: RedisStoreBuilder,
     connection: Option<MultiplexedConnection>,
 ) -> Result<Map, Failure> {
     let (limit, address) = (config.connect_timeout, config.address.clone());
@@ -272,10 +268,7 @@ async fn ask(
     let mut connection = match connection {
         Some(connection) => connection,
         None => {
-            // RESP2, and nothing but the question.
-            config.waiting = Waiting::Poll;
-            let none = Subscriptions::new(String::new(), false, Arc::default());
-            opened = handshake::open(&config, &Arc::new(none)).await?;
+            opened = handshake::open(&config, None).await?;
             opened.connection.clone()
         }
     };

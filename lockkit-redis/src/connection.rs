@@ -1,10 +1,10 @@
 //! A connection of a store to one server, as its requests and the supervisor share it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkit_core::{BackendError, Outcome, Waiting};
+use lockkit_core::{BackendError, Outcome};
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
@@ -36,6 +36,10 @@ pub(crate) struct Link {
     pub(crate) pending: AtomicU64,
     /// Requests that had a reply.
     pub(crate) replied: AtomicU64,
+    /// Whether too few replicas had what a step did, when they were waited for last.
+    pub(crate) lacks_replicas: AtomicBool,
+    /// Locked by a request that waits for replicas.
+    pub(crate) waits: tokio::sync::Mutex<()>,
     /// In milliseconds; zero for no expiry.
     pub(crate) token_ttl: AtomicU64,
 }
@@ -88,9 +92,7 @@ impl Link {
 
     /// Makes a second connection, without messages, that ends when it is dropped.
     pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened> {
-        let mut config = self.config.clone();
-        config.waiting = Waiting::Poll;
-        let opened = sentinel::open(&config, &self.subscriptions).await;
+        let opened = sentinel::open(&self.config, None).await;
         opened.map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 

@@ -204,11 +204,11 @@ fn of_server(error: &RedisError) -> Outcome {
 
 /// Whether the server replied with this code.
 fn says(error: &RedisError, code: &str) -> bool {
-    // Redis 6 wraps the error of a script's command in another text.
+    // Redis 6 wraps the error of a script's command in another text. Within that of a script it is no code.
     let wrapped = || {
-        error
-            .detail()
-            .is_some_and(|it| it.contains(&format!("-{code} ")))
+        error.detail().is_some_and(|it| {
+            it.starts_with("Error running script") && it.contains(&format!("-{code} "))
+        })
     };
     match error.code() {
         Some("ERR") => wrapped(),

@@ -5,7 +5,7 @@ use lockkit_core::store::section::FencedError;
 use lockkit_core::{BackendError, FencingToken, Guard, LockClient, Outcome};
 use redis::Cmd;
 
-use crate::backend::RedisStore;
+use crate::backend::{RedisStore, on_lock};
 use crate::error::{PARTLY, fault, text_of};
 use crate::keys;
 use crate::reply::Reply;
@@ -57,13 +57,9 @@ impl Script {
         let (step, holder) = (&self.applied, ticket.holder.to_string());
         let work = async |route: Route| {
             let admission = route.link.admission(step.name).await?;
-            let of_lock = keys::of_step(&ticket.name, &holder);
-            let of_lock = of_lock.iter().map(String::as_str);
-            let mut command = step.on(&of_lock.chain(keys.iter().copied()).collect::<Vec<_>>());
-            command.arg(route.link.token_ttl()).arg(&holder);
-            command
-                .arg(admission.for_release(&route.link.config))
-                .arg(arguments);
+            let primary = admission.for_release(&route.link.config);
+            let mut command = on_lock(&route.link, step, &ticket.name, &holder, primary, keys);
+            command.arg(arguments);
             route.run(step, command).await
         };
         match store.masters.on(step.name, &ticket.name, work).await {

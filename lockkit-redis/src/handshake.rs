@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
-use lockkit_core::{Outcome, Waiting};
+use lockkit_core::Outcome;
 use redis::aio::{AsyncStream, MultiplexedConnection, PubSub, PubSubSink};
 use redis::{
     AsyncConnectionConfig, ErrorKind, Msg, ProtocolVersion, PushInfo, RedisConnectionInfo,
@@ -117,10 +117,11 @@ impl Opened {
 /// Why there is no connection.
 pub(crate) type Failure = (Outcome, String);
 
-/// Makes a connection within `connect_timeout`. If it fails, no request was sent.
+/// Makes a connection within `connect_timeout`. If it fails, no request was sent. Without messages it speaks RESP2 and
+/// nothing else precedes its requests, for proxies and for single questions.
 pub(crate) async fn open(
     config: &RedisStoreBuilder,
-    subscriptions: &Arc<Subscriptions>,
+    subscriptions: Option<&Arc<Subscriptions>>,
 ) -> Result<Opened, Failure> {
     let (limit, address) = (config.connect_timeout, &config.address);
     match timeout(limit, negotiate(config, subscriptions)).await {
@@ -142,10 +143,9 @@ pub(crate) fn no_connection(config: &RedisStoreBuilder) -> Failure {
 /// Makes a connection with RESP3 or, where that may be, with RESP2.
 async fn negotiate(
     config: &RedisStoreBuilder,
-    subscriptions: &Arc<Subscriptions>,
+    subscriptions: Option<&Arc<Subscriptions>>,
 ) -> Result<Opened, RedisError> {
-    // Waiters that poll are for proxies, which get the simplest protocol.
-    if config.waiting == Waiting::Poll || config.protocol == Protocol::Resp2 {
+    if subscriptions.is_none() || config.protocol == Protocol::Resp2 {
         return speak(config, subscriptions, ProtocolVersion::RESP2).await;
     }
     match speak(config, subscriptions, ProtocolVersion::RESP3).await {
@@ -192,9 +192,10 @@ fn knows_no_hello(error: &RedisError) -> bool {
     }
 }
 
-fn info(config: &RedisStoreBuilder, protocol: ProtocolVersion) -> RedisConnectionInfo {
+pub(crate) fn info(config: &RedisStoreBuilder, protocol: ProtocolVersion) -> RedisConnectionInfo {
     let mut info = RedisConnectionInfo::default()
         .set_protocol(protocol)
+        .set_lib_name("lockkit", env!("CARGO_PKG_VERSION"))
         .set_db(config.database);
     if let Some(user) = &config.user {
         info = info.set_username(user);
@@ -202,11 +203,7 @@ fn info(config: &RedisStoreBuilder, protocol: ProtocolVersion) -> RedisConnectio
     if let Some(password) = &config.password {
         info = info.set_password(password);
     }
-    if config.waiting == Waiting::Poll {
-        info.set_skip_set_lib_name()
-    } else {
-        info.set_lib_name("lockkit", env!("CARGO_PKG_VERSION"))
-    }
+    info
 }
 
 /// Opens a socket to the server, of any kind.
@@ -238,7 +235,7 @@ async fn socket(config: &RedisStoreBuilder) -> io::Result<Pin<Box<dyn AsyncStrea
 /// Makes a connection that is logged in. The server's messages are given to `pushed`, with RESP3.
 pub(crate) async fn log_in(
     config: &RedisStoreBuilder,
-    protocol: ProtocolVersion,
+    info: &RedisConnectionInfo,
     pushed: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<(MultiplexedConnection, JoinSet<()>), RedisError> {
     let stream = socket(config).await?;
@@ -247,15 +244,14 @@ pub(crate) async fn log_in(
         .set_response_timeout(None)
         .set_connection_timeout(None)
         .set_pipeline_buffer_size(1024);
-    if protocol == ProtocolVersion::RESP3 {
+    if info.protocol() == ProtocolVersion::RESP3 {
         options = options.set_push_sender(move |push| {
             pushed(push);
             Ok::<(), std::convert::Infallible>(())
         });
     }
-    let info = info(config, protocol);
     let (connection, driver) =
-        MultiplexedConnection::new_with_config(&info, stream, options).await?;
+        MultiplexedConnection::new_with_config(info, stream, options).await?;
     let mut tasks = JoinSet::new();
     tasks.spawn(driver);
     Ok((connection, tasks))
@@ -263,12 +259,20 @@ pub(crate) async fn log_in(
 
 async fn speak(
     config: &RedisStoreBuilder,
-    subscriptions: &Arc<Subscriptions>,
+    subscriptions: Option<&Arc<Subscriptions>>,
     protocol: ProtocolVersion,
 ) -> Result<Opened, RedisError> {
-    let receiver = Arc::clone(subscriptions);
-    let pushed = move |push| deliver(&receiver, Msg::from_push_info(push));
-    let (connection, tasks) = log_in(config, protocol, pushed).await?;
+    let mut info = info(config, protocol);
+    if subscriptions.is_none() {
+        info = info.set_skip_set_lib_name();
+    }
+    let receiver = subscriptions.cloned();
+    let pushed = move |push| {
+        if let Some(receiver) = &receiver {
+            deliver(receiver, Msg::from_push_info(push));
+        }
+    };
+    let (connection, tasks) = log_in(config, &info, pushed).await?;
     let mut opened = Opened {
         connection,
         second: None,
@@ -277,12 +281,11 @@ async fn speak(
         clustered: false,
         tasks,
     };
-    if config.waiting == Waiting::Poll {
+    let Some(subscriptions) = subscriptions else {
         return Ok(opened);
-    }
+    };
     if protocol == ProtocolVersion::RESP2 {
         let stream = socket(config).await?;
-        let info = info(config, protocol);
         let (second, mut messages) = PubSub::new(&info, stream).await?.split();
         let subscriptions = Arc::clone(subscriptions);
         opened.tasks.spawn(async move {

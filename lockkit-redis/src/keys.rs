@@ -116,18 +116,17 @@ pub(crate) fn primary_of(slot: u16) -> String {
 }
 
 fn redisson(prefix: &str, lock: &str) -> String {
-    if lock.contains('{') {
-        [prefix, ":", lock].concat()
-    } else {
-        [prefix, ":{", lock, "}"].concat()
-    }
+    with_lock(prefix, ":", lock)
 }
 
 fn own(prefix: &str, lock: &str) -> String {
-    if lock.contains('{') {
-        [prefix, ".raw:", lock].concat()
-    } else {
-        [prefix, ":{", lock, "}"].concat()
+    with_lock(prefix, ".raw:", lock)
+}
+
+fn with_lock(prefix: &str, before_braces: &str, lock: &str) -> String {
+    match lock.contains('{') {
+        true => [prefix, before_braces, lock].concat(),
+        false => [prefix, ":{", lock, "}"].concat(),
     }
 }
 

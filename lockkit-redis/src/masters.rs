@@ -16,7 +16,6 @@ use crate::keys;
 use crate::reply::Reply;
 use crate::route::{Acked, Route};
 use crate::scripts::Step;
-use crate::subscriptions::Waiters;
 
 /// How often a step follows a node that says that the lock is elsewhere.
 const MOST_REDIRECTS: usize = 5;
@@ -34,13 +33,6 @@ struct Share {
 }
 
 impl Masters {
-    pub(crate) fn waiters(&self) -> &Arc<Waiters> {
-        match self {
-            Self::One(link) => &link.subscriptions.waiters,
-            Self::Slots(cluster) => cluster.waiters(),
-        }
-    }
-
     /// The connections that there are.
     pub(crate) fn links(&self) -> Vec<Arc<Link>> {
         match self {
@@ -49,17 +41,13 @@ impl Masters {
         }
     }
 
-    /// Waits until there is a connection, or in a cluster the map.
-    pub(crate) async fn ready(&self, operation: &'static str) -> Result<()> {
-        match self {
-            Self::One(link) => link.admission(operation).await.map(drop),
-            Self::Slots(cluster) => cluster.masters(operation).await.map(drop),
-        }
-    }
-
+    /// All servers. Waits until there is a connection, or in a cluster the map.
     pub(crate) async fn all(&self, operation: &'static str) -> Result<Vec<Route>> {
         match self {
-            Self::One(link) => Ok(vec![Route::to(Arc::clone(link))]),
+            Self::One(link) => {
+                link.connection(operation).await?;
+                Ok(vec![Route::to(Arc::clone(link))])
+            }
             Self::Slots(cluster) => cluster.masters(operation).await,
         }
     }

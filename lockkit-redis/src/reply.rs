@@ -20,7 +20,7 @@ pub enum Reply {
     Double(f64),
     /// A truth value.
     Bool(bool),
-    /// Text, or any bytes.
+    /// Text, or any bytes; also an error within a list.
     Bytes(Vec<u8>),
     /// Several replies.
     List(Vec<Self>),
@@ -87,7 +87,17 @@ impl Reply {
                 Self::List(flat.map(Self::of).collect())
             }
             Value::Attribute { data, .. } => Self::of(*data),
-            Value::ServerError(error) => Self::Bytes(error.code().as_bytes().to_vec()),
+            Value::ServerError(error) => {
+                let words = [Some(error.code()), error.details()];
+                Self::Bytes(
+                    words
+                        .into_iter()
+                        .flatten()
+                        .collect::<Vec<_>>()
+                        .join(" ")
+                        .into(),
+                )
+            }
             _ => Self::Nil,
         }
     }

@@ -1,6 +1,7 @@
 //! Where a step runs: the requests to one server, and what their replies say about it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lockkit_core::Outcome;
 use redis::aio::MultiplexedConnection;
@@ -57,9 +58,13 @@ impl Route {
     ) -> (Vec<Result<Reply>>, Acked) {
         let config = &self.link.config;
         let wanted = if step.acked { config.acks } else { 0 };
-        let wait = (wanted > 0).then(|| {
+        // The server does nothing else meanwhile for the connection, which is checked: while replicas are lacking, one
+        // request at a time waits for them.
+        let lacks_replicas = self.link.lacks_replicas.load(Ordering::Relaxed);
+        let turn = (wanted > 0).then(|| self.link.waits.try_lock());
+        let waits = |turn: &Result<_, _>| turn.is_ok() || !lacks_replicas;
+        let wait = turn.as_ref().is_some_and(waits).then(|| {
             let mut wait = redis::cmd("WAIT");
-            // The connection is checked meanwhile.
             let patience = config.patience() / 2;
             wait.arg(wanted).arg(patience.as_millis());
             wait
@@ -87,7 +92,12 @@ impl Route {
             }
         }
         let replicas = waited.and_then(Result::ok).map(Reply::of);
-        let replicas = replicas.and_then(|reply| reply.as_u64()).unwrap_or(0);
+        let replicas = replicas.and_then(|reply| reply.as_u64());
+        if let Some(replicas) = replicas {
+            let lacks = replicas < wanted.into();
+            self.link.lacks_replicas.store(lacks, Ordering::Relaxed);
+        }
+        let replicas = replicas.unwrap_or(0);
         let acked = if replicas >= wanted.into() {
             Ok(())
         } else {
@@ -119,7 +129,12 @@ impl Route {
         let replies: Vec<_> = match replies {
             Ok(replies) => {
                 let of_commands = replies.into_iter().skip(each - 1).step_by(each);
-                of_commands.map(Value::extract_error).collect()
+                // An error within a reply is what a script of the caller returns: it was carried out.
+                let failed = |reply| match reply {
+                    Value::ServerError(error) => Err(error.into()),
+                    reply => Ok(reply),
+                };
+                of_commands.map(failed).collect()
             }
             Err(error) => vec![Err(error); count / each],
         };

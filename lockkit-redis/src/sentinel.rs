@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockkit_core::Outcome;
 use lockkit_core::store::Backoff;
-use lockkit_core::{Outcome, Waiting};
 use redis::RedisError;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::admission::refused;
 use crate::config::{Address, RedisStoreBuilder};
@@ -43,7 +43,7 @@ enum Answer {
 /// master has changed.
 pub(crate) async fn open(
     config: &RedisStoreBuilder,
-    subscriptions: &Arc<Subscriptions>,
+    subscriptions: Option<&Arc<Subscriptions>>,
 ) -> Result<Opened, Failure> {
     let Address::Sentinel { hosts, master } = &config.address else {
         return handshake::open(config, subscriptions).await;
@@ -52,7 +52,7 @@ pub(crate) async fn open(
     // A third is for the Sentinels, another one for the master, and the last one for its quarantine.
     config.connect_timeout /= 3;
     let ask_all = || {
-        let sentinel = |host: &Address| Sentinel::new(host, master, &config, subscriptions);
+        let sentinel = |host: &Address| Sentinel::new(host, master, &config);
         hosts.iter().map(sentinel).collect()
     };
     let found = find(ask_all(), master, config.connect_timeout).await?;
@@ -122,22 +122,24 @@ async fn failed_over(mut sentinels: Vec<Sentinel>, epoch: i64) {
     let mut patience = PATIENCE;
     loop {
         sleep(pauses.pause()).await;
-        let mut answered = false;
+        let mut answered = None;
         for _ in 0..sentinels.len() {
+            let began = Instant::now();
             let asked = timeout(patience, sentinels[0].ask()).await;
             sentinels.rotate_left(1);
             match asked {
                 Ok(Ok(Answer::Master(seen))) if seen.epoch > epoch => return,
                 Ok(Ok(_)) => {
-                    answered = true;
+                    answered = Some(began.elapsed());
                     break;
                 }
                 _ => {}
             }
         }
         patience = match answered {
-            true => PATIENCE,
-            false => LONGEST_PATIENCE.min(patience * 2),
+            // With less than it takes, the next one would be given up.
+            Some(took) => PATIENCE.max(took * 2),
+            None => LONGEST_PATIENCE.min(patience * 2),
         };
     }
 }
@@ -145,28 +147,19 @@ async fn failed_over(mut sentinels: Vec<Sentinel>, epoch: i64) {
 /// A Sentinel, and the connection to it while it answers.
 struct Sentinel {
     config: RedisStoreBuilder,
-    subscriptions: Arc<Subscriptions>,
     master: String,
     opened: Option<Opened>,
 }
 
 impl Sentinel {
-    fn new(
-        host: &Address,
-        master: &str,
-        config: &RedisStoreBuilder,
-        subscriptions: &Arc<Subscriptions>,
-    ) -> Self {
+    fn new(host: &Address, master: &str, config: &RedisStoreBuilder) -> Self {
         let mut config = config.clone();
         config.address = host.clone();
         config.user = config.sentinel_user.take();
         config.password = config.sentinel_password.take();
         config.database = 0;
-        // RESP2, and nothing but the questions.
-        config.waiting = Waiting::Poll;
         Self {
             config,
-            subscriptions: Arc::clone(subscriptions),
             master: master.to_owned(),
             opened: None,
         }
@@ -175,7 +168,7 @@ impl Sentinel {
     async fn ask(&mut self) -> Result<Answer, Failure> {
         let mut opened = match self.opened.take() {
             Some(opened) => opened,
-            None => handshake::open(&self.config, &self.subscriptions).await?,
+            None => handshake::open(&self.config, None).await?,
         };
         let (limit, address) = (self.config.connect_timeout, &self.config.address);
         let Ok(answer) = timeout(limit, self.answer(&mut opened)).await else {
@@ -230,4 +223,59 @@ fn field<'a>(state: &'a Reply, name: &str) -> Option<&'a Reply> {
     let mut pairs = state.as_list().chunks_exact(2);
     let pair = pairs.find(|pair| pair[0].as_str() == Some(name))?;
     Some(&pair[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A Sentinel that takes some time for each reply. It counts the connections, and the addresses that it gave.
+    async fn slow_sentinel(counts: Arc<[AtomicUsize; 2]>) -> (Address, JoinSet<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut open = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                counts[0].fetch_add(1, Ordering::Relaxed);
+                let counts = Arc::clone(&counts);
+                open.spawn(async move {
+                    let mut question = [0; 1024];
+                    while let Ok(length @ 1..) = client.read(&mut question).await {
+                        sleep(Duration::from_millis(350)).await;
+                        let address = question[..length].windows(3).any(|it| it == b"GET");
+                        let reply: &[u8] = match address {
+                            true => b"*2\r\n$1\r\nh\r\n$4\r\n6379\r\n",
+                            false => b"*2\r\n$12\r\nconfig-epoch\r\n$1\r\n1\r\n",
+                        };
+                        counts[1].fetch_add(address.into(), Ordering::Relaxed);
+                        client.write_all(reply).await.unwrap();
+                    }
+                });
+            }
+        });
+        (Address::tcp(("127.0.0.1", address.port())), tasks)
+    }
+
+    #[tokio::test]
+    async fn slow_sentinel_is_given_up_once() {
+        let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let (host, _tasks) = slow_sentinel(Arc::clone(&counts)).await;
+        let sentinel = Sentinel::new(&host, "m", &RedisStoreBuilder::new());
+        let answered = async {
+            while counts[1].load(Ordering::Relaxed) < 4 {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            () = failed_over(vec![sentinel], 1) => panic!("there was no failover"),
+            () = answered => {}
+        }
+        assert_eq!(counts[0].load(Ordering::Relaxed), 2);
+    }
 }

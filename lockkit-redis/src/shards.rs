@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::config::Protocol;
 use crate::connection::{IDLE_CHECK, Link};
-use crate::handshake::{deliver, log_in};
+use crate::handshake::{deliver, info, log_in};
 
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -71,7 +71,8 @@ async fn connect_and_listen(link: &Link) -> Listened {
         PushKind::SUnsubscribe => counter.send_modify(|count| *count += 1),
         _ => deliver(&subscriptions, Msg::from_push_info(push)),
     };
-    let login = log_in(&link.config, ProtocolVersion::RESP3, pushed);
+    let info = info(&link.config, ProtocolVersion::RESP3);
+    let login = log_in(&link.config, &info, pushed);
     let Ok(Ok((connection, mut reader))) = timeout(link.config.connect_timeout, login).await else {
         return Listened::Failed;
     };

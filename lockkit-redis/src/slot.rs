@@ -5,12 +5,9 @@ pub(crate) const COUNT: u16 = 16_384;
 
 /// A text that makes any key with it in braces belong to this slot.
 pub(crate) fn tag(slot: u16) -> String {
-    let numbers = (0_u32..).map(|number| number.to_string());
     // Each slot has one among the first hundred thousand or so.
-    numbers
-        .into_iter()
-        .find(|tag| of(tag) == slot)
-        .unwrap_or_default()
+    let mut numbers = (0_u32..).map(|number| number.to_string());
+    numbers.find(|tag| of(tag) == slot).unwrap_or_default()
 }
 
 pub(crate) fn of(key: &str) -> u16 {

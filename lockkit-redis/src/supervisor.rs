@@ -6,13 +6,13 @@
 //! and lets every waiter try again.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use lockkit_core::store::{Backoff, lock};
-use lockkit_core::{ClientId, Outcome};
+use lockkit_core::{ClientId, Outcome, Waiting};
 use redis::RedisError;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -66,6 +66,8 @@ impl Link {
             misplaced,
             pending: AtomicU64::new(0),
             replied: AtomicU64::new(0),
+            lacks_replicas: AtomicBool::new(false),
+            waits: tokio::sync::Mutex::new(()),
             token_ttl: AtomicU64::new(token_ttl),
         });
         let (supervised, mut supervisor) = (Arc::clone(&link), JoinSet::new());
@@ -83,9 +85,11 @@ impl Link {
         // The first failure after a useful connection costs no pause.
         let mut at_once = true;
         let mut config = self.config.clone();
+        let pushed = config.waiting == Waiting::Push;
+        let subscriptions = pushed.then_some(&self.subscriptions);
         loop {
             let opening = timeout(config.connect_timeout, async {
-                let mut opened = open(&config, &self.subscriptions).await?;
+                let mut opened = open(&config, subscriptions).await?;
                 // One that the previous server left. What comes from now on is about this one.
                 self.demoted.notified().now_or_never();
                 let admission = self.admission_of(&mut opened).await?;
@@ -196,11 +200,8 @@ impl Link {
                         continue;
                     }
                 }
-                () = self.subscriptions.wanted.notified() => {
+                () = self.subscriptions.due.notified() => {
                     self.subscribe(&mut opened).await?;
-                    continue;
-                }
-                () = self.subscriptions.unheeded.notified() => {
                     self.unsubscribe(&mut opened).await?;
                     continue;
                 }

@@ -35,25 +35,29 @@ impl RedisStoreBuilder {
     pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
         let mut this = Self::new();
         this.take_behaviour(url)?;
-        this.take_failover(url)?;
+        this.take_quarantine(url)?;
+        let acks = url.options.parsed("acks", |text| match text.as_bytes() {
+            [digit @ b'0'..=b'9'] => Ok(digit - b'0'),
+            _ => Err("write the number of replicas, 0 to 9".to_owned()),
+        })?;
+        this.acks = acks.unwrap_or(this.acks);
         let unix = url.scheme() == "redis+unix";
         let sentinel = url.scheme().ends_with("+sentinel");
         let cluster = url.scheme().ends_with("+cluster");
-        let secure = match (sentinel, cluster) {
-            (true, _) => "rediss+sentinel",
-            (_, true) => "rediss+cluster",
-            _ => "rediss",
-        };
-        this.tls = url.tls(secure, cfg!(feature = "tls"))?;
+        let scheme = url.scheme().to_owned();
+        if scheme.starts_with("rediss") {
+            this.tls = url.tls(&scheme, cfg!(feature = "tls"))?;
+        }
         if sentinel {
             this.sentinel_user = url.options.text("sentinel_user");
             this.sentinel_password = url.options.text("sentinel_password");
         }
-        if unix && let Some(number) = url.options.number("db")? {
-            this.database = i64::try_from(number).map_err(|_| {
-                let why = "write the number of a database, as `3`";
-                InvalidUrl::bad_value("db", &number.to_string(), why)
+        if unix {
+            let number = url.options.parsed("db", |text| {
+                let number = text.parse::<u32>();
+                number.map_err(|_| "write the number of a database, as `3`".to_owned())
             })?;
+            this = this.database(number.unwrap_or(0));
         }
         url.options.finish()?;
         this.user = url.user().map(Into::into);
@@ -80,14 +84,10 @@ impl RedisStoreBuilder {
         let expected = "has one host and perhaps the number of a database: write `redis://user:password@host:6379/0`";
         url.expect(url.hosts().len() == 1, expected)?;
         let host = &url.hosts()[0];
-        let database = match url.path().trim_matches('/') {
-            "" => Ok(0),
-            number => number.parse(),
-        };
-        url.expect(database.is_ok(), expected)?;
-        Ok(this
-            .tcp(host.name(), host.port().unwrap_or(PORT))
-            .database(database.unwrap_or(0)))
+        let database = database(url);
+        url.expect(database.is_some(), expected)?;
+        this.address = Address::tcp(address(host, PORT));
+        Ok(this.database(database.unwrap_or(0)))
     }
 
     fn take_sentinels(self, url: &StoreUrl) -> Result<Self, InvalidUrl> {
@@ -107,22 +107,6 @@ impl RedisStoreBuilder {
         let hosts = url.hosts().iter().map(|host| address(host, SENTINEL_PORT));
         let this = self.sentinel(hosts, master);
         Ok(this.database(number.unwrap_or(0)))
-    }
-
-    /// What a lease is worth when a server fails.
-    fn take_failover(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
-        self.take_quarantine(url)?;
-        let options = &mut url.options;
-        if let Some(replicas) = options.number("acks")? {
-            self.acks = match u8::try_from(replicas) {
-                Ok(replicas) if replicas < 10 => replicas,
-                _ => {
-                    let why = "write the number of replicas, 0 to 9";
-                    return Err(InvalidUrl::bad_value("acks", &replicas.to_string(), why));
-                }
-            };
-        }
-        Ok(())
     }
 
     pub(crate) fn take_quarantine(&mut self, url: &mut StoreUrl) -> Result<(), InvalidUrl> {
@@ -184,7 +168,15 @@ impl RedisStoreBuilder {
     }
 }
 
-fn address(host: &Host, port: u16) -> (String, u16) {
+/// The number of the database, which is the path; `None` if the path is something else.
+pub(crate) fn database(url: &StoreUrl) -> Option<u32> {
+    match url.path().trim_matches('/') {
+        "" => Some(0),
+        number => number.parse().ok(),
+    }
+}
+
+pub(crate) fn address(host: &Host, port: u16) -> (String, u16) {
     (host.name().to_owned(), host.port().unwrap_or(port))
 }
 

@@ -9,11 +9,11 @@ use lockkit_core::Outcome;
 use lockkit_core::contract::Release;
 
 use super::nodes::Nodes;
-use super::quorum::{Verdict, Vote, Votes, refused};
+use super::quorum::{Verdict, Vote, Votes};
 use super::tickets::Asked;
-use crate::backend::{on_lock, who, wrong_type};
+use crate::backend::{on_lock, refusal, who};
 use crate::error::Result;
-use crate::reply::{Reply, unreadable};
+use crate::reply::Reply;
 use crate::scripts::ACCEPT;
 
 impl Nodes {
@@ -52,7 +52,7 @@ impl Nodes {
         };
         let (ticket, link) = (&asked.ticket, &node.route.link);
         let holder = ticket.holder.to_string();
-        let mut command = on_lock(link, step, &ticket.name, &holder, primary);
+        let mut command = on_lock(link, step, &ticket.name, &holder, primary, &[]);
         command
             .arg(ticket.ttl.as_millis())
             .arg(token)
@@ -75,12 +75,7 @@ impl Nodes {
         match reply.as_list() {
             [Reply::Int(1), token, ..] => Ok(Vote::Own(token.as_token())),
             [Reply::Int(0), ..] => Ok(Vote::Busy),
-            [Reply::Int(-1)] => Err(refused(step.name, "the ticket was released before")),
-            [Reply::Int(-2), kind] => {
-                let kind = kind.as_str().unwrap_or("unknown");
-                Err(wrong_type(step, &ticket.name, kind))
-            }
-            _ => Err(unreadable(step.name)),
+            _ => Err(refusal(step, &ticket.name, &reply)),
         }
     }
 

@@ -80,21 +80,17 @@ impl Nodes {
         if open.len() < needed {
             return Err(failure("connect", all.len(), errors));
         }
-        let twin = |(at, one): (usize, &Admission)| {
-            !one.run.is_empty() && open[..at].iter().any(|it| it.run == one.run)
-        };
-        if open.iter().enumerate().any(twin) {
-            return Err(refused("connect", TWINS));
-        }
         let ahead = open.iter().map(|admission| admission.ahead).max();
-        Ok(Self {
+        let nodes = Self {
             tickets: Waiters::default(),
             all,
             rules,
             patience,
             ahead: AtomicI64::new(ahead.unwrap_or(0)),
             runtime,
-        })
+        };
+        (0..nodes.all.len()).try_for_each(|at| nodes.check_twin("connect", at))?;
+        Ok(nodes)
     }
 
     /// Fails if a node before this one is the same server.

@@ -1,9 +1,10 @@
 //! The options in a URL of several servers.
 
-use lockkit_core::url::{Host, InvalidUrl, StoreUrl};
+use lockkit_core::url::{InvalidUrl, StoreUrl};
 
 use super::{NO_QUARANTINE, RedlockStore, RedlockStoreBuilder};
 use crate::config::{PORT, Quarantine};
+use crate::url::{address, database};
 
 impl RedlockStoreBuilder {
     /// Reads `redlock://`, with `redlocks` for TLS. The client options were taken before.
@@ -20,8 +21,8 @@ impl RedlockStoreBuilder {
     /// # Errors
     /// - [`InvalidUrl`] if an option or a part of the URL is not understood.
     pub fn from_url(url: &mut StoreUrl) -> Result<Self, InvalidUrl> {
-        let host = |host: &Host| (host.name().to_owned(), host.port().unwrap_or(PORT));
-        let mut this = RedlockStore::builder(url.hosts().iter().map(host));
+        let hosts = url.hosts().iter().map(|host| address(host, PORT));
+        let mut this = RedlockStore::builder(hosts);
         let node = &mut this.node;
         node.take_times(url)?;
         node.take_quarantine(url)?;
@@ -32,12 +33,9 @@ impl RedlockStoreBuilder {
         url.options.finish()?;
         node.user = url.user().map(Into::into);
         node.password = url.password().map(Into::into);
-        let database = match url.path().trim_matches('/') {
-            "" => Ok(0),
-            number => number.parse::<u32>(),
-        };
+        let database = database(url);
         url.expect(
-            url.hosts().len() >= 3 && url.hosts().len() % 2 == 1 && database.is_ok(),
+            url.hosts().len() >= 3 && url.hosts().len() % 2 == 1 && database.is_some(),
             "has three or another odd number of hosts and perhaps the number of a database: write \
              `redlock://user:password@host1,host2,host3/0`",
         )?;

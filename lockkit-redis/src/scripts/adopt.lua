@@ -17,19 +17,23 @@ local others = holders()
 local own = redis.pcall('HGET', LOCK, ME)
 local mode = redis.pcall('HGET', LOCK, 'mode')
 local shares = mode == 'lockkit' or mode == 'lockkit:write'
-if type(own) == 'string' then
-  if shares then
-    prolong(ME, TTL)
-  else
-    redis.call('PEXPIRE', LOCK, math.max(redis.call('PTTL', LOCK), tonumber(TTL)))
-  end
+-- Whether this is the field of a hold. If the shares were lost, as by eviction, the adopter would be the only one that
+-- counts.
+local function holds(field, ticket)
+  return type(field) == 'string' and (not shares or redis.call('ZSCORE', SHARES, ticket))
+end
+local function prolong_lock()
+  redis.call('PEXPIRE', LOCK, math.max(redis.call('PTTL', LOCK), tonumber(TTL)))
+end
+if holds(own, ME) then
+  if shares then prolong(ME, TTL) else prolong_lock() end
   return {1, token_of(own)}
 end
 if redis.call('EXISTS', TOMBSTONE) == 1 then return {-1} end
 
 -- 2. Only a hold that lasts, and not beside holders that the new mode does not fit.
 local was = redis.pcall('HGET', LOCK, FROM)
-if type(was) ~= 'string' or not fits(WHO, others - 1, false) then return {0, redis.call('PTTL', LOCK)} end
+if not holds(was, FROM) or not fits(WHO, others - 1, false) then return {0, redis.call('PTTL', LOCK)} end
 
 -- 3. With its lease, or a longer one. The holder is never removed before its follower is there.
 local token, left = token_of(was), shares and redis.call('ZSCORE', SHARES, FROM)
@@ -39,7 +43,7 @@ ends = string.format('%.0f', ends)
 local function change_hands()
   redis.call('HSET', LOCK, ME, token .. ' ' .. WHO)
   redis.call('HDEL', LOCK, FROM)
-  if mode_of(WHO) == 'x' and not shares then return redis.call('PEXPIREAT', LOCK, ends) end
+  if mode_of(WHO) == 'x' and not shares then return prolong_lock() end
   redis.call('HSET', LOCK, 'mode', string.match(mode_of(WHO), '[xw]') and 'lockkit:write' or 'lockkit')
   if shares then redis.call('ZREM', SHARES, FROM) else redis.call('DEL', SHARES) end
   redis.call('ZADD', SHARES, ends, ME)

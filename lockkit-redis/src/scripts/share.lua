@@ -12,6 +12,8 @@ local others, exclusive = holders()
 -- 2. A repeated attempt, or a grant whose message was lost: the lease starts again, the token stays.
 local own = redis.pcall('HGET', LOCK, ME)
 if type(own) == 'string' then
+  -- If the shares were lost, as by eviction, it would be the only one that counts.
+  if not redis.call('ZSCORE', SHARES, ME) then return {0, redis.call('PTTL', LOCK)} end
   prolong(ME, TTL)
   leave(ME)
   return {1, token_of(own)}

@@ -197,3 +197,25 @@ async fn script_that_returns_an_error_of_the_server_is_not_run_again() {
         assert_eq!(server.cli(&["GET", LEFT]), runs, "{text}");
     }
 }
+
+#[tokio::test]
+async fn error_within_a_reply_or_a_text_does_not_run_the_script_again() {
+    let server = Server::start(&[]).await;
+    let section = Section::of(&lock(&server).await);
+    let mut runs = 0;
+    for text in ["BUSY no", "NOSCRIPT no", "LOCKKITHELD no", "TRYAGAIN no"] {
+        let list = format!("return {{redis.error_reply('{text}')}}");
+        let script = Script::new(&format!("redis.call('INCR', KEYS[1]) {list}"));
+        let reply = section.apply(&script, &[LEFT], &[]).await.unwrap();
+        assert_eq!(reply.as_list()[0].as_str(), Some(text));
+        runs += 1;
+        assert_eq!(server.cli(&["GET", LEFT]), runs.to_string(), "{text}");
+    }
+    let script = Script::new("redis.call('INCR', KEYS[1]) error('queue -BUSY now')");
+    let answer = section.apply(&script, &[LEFT], &[]).await;
+    let Err(Error::Backend(error)) = answer else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(error.outcome(), Outcome::Indeterminate);
+    assert_eq!(server.cli(&["GET", LEFT]), (runs + 1).to_string());
+}

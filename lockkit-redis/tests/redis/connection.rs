@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::replies::{Fate, Way};
 use crate::server::{Server, free_port};
+use futures_util::FutureExt as _;
 use lockkit_core::contract::{Attempt, DistributedLock, Renewal, Ticket, Wake};
 use lockkit_core::{
     ClientId, FencingToken, HolderId, LockClient, LockName, Outcome, PollRange, Waiting,
@@ -528,5 +529,35 @@ async fn one_refused_renewal_does_not_affect_others() {
             Renewal::renewed(tickets[number].ttl)
         };
         assert_eq!(answer.unwrap(), expected, "{number}");
+    }
+}
+
+/// Each request asks what replicas have, and there is none.
+#[tokio::test]
+async fn missing_replica_does_not_end_the_connection() {
+    let server = Server::start(&[]).await;
+    let other = server.open().await;
+    assert!(is_granted(&other.attempt(&ticket("held")).await.unwrap()));
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let way = Way::to(server.port).await;
+        let store = RedisStore::builder().tcp("127.0.0.1", way.port).acks(1);
+        let store = store.response_timeout(Duration::from_secs(1));
+        let store = store.protocol(protocol).connect().await.unwrap();
+        let waiter = ticket("held");
+        let mut watch = store.watch(&waiter).await.unwrap();
+        assert!(!is_granted(&store.attempt(&waiter).await.unwrap()));
+        let before = way.connections.load(Ordering::Relaxed);
+        let attempts = futures_util::future::join_all((0..16).map(async |number| {
+            let ticket = ticket(&format!("free/{protocol:?}/{number}"));
+            loop {
+                let limit = Duration::from_secs(1);
+                let answer = timeout(limit, store.attempt(&ticket)).await;
+                assert!(!matches!(answer, Ok(Ok(_))), "{answer:?}");
+            }
+        }));
+        timeout(Duration::from_secs(4), attempts).await.unwrap_err();
+        let after = way.connections.load(Ordering::Relaxed);
+        assert_eq!(after, before, "{protocol:?}");
+        assert!(!watch.changed().now_or_never().is_some_and(|it| it.is_err()));
     }
 }

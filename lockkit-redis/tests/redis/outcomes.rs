@@ -334,6 +334,14 @@ async fn failed_fenced_work_is_indeterminate() {
         }
     }
     assert_eq!(server.cli(&["GET", "a"]), "11");
+    // What it says within its own text is no code of the server.
+    for text in ["queue -BUSY now", "-READONLY no"] {
+        let script = format!("redis.call('INCR', KEYS[1]) error('{text}')");
+        let answer = fenced.script(&Script::new(&script), &["a"], &[]).await;
+        let outcome = outcome(answer.map(drop));
+        assert_eq!(outcome, Outcome::Indeterminate, "{text}");
+    }
+    assert_eq!(server.cli(&["GET", "a"]), "13");
     // What it raises and catches itself is its own.
     let script = "local ok, it = pcall(error, {err = 'mine'}) return it";
     let answer = fenced.script(&Script::new(script), &["a"], &[]).await;
@@ -343,4 +351,30 @@ async fn failed_fenced_work_is_indeterminate() {
     server.cli(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
     let answer = fenced.commands(&half).await.map(drop);
     assert_eq!(outcome(answer), Outcome::Rejected);
+}
+
+/// An error within a reply is what a command of the script has returned: the script went on.
+#[tokio::test]
+async fn error_in_a_list_is_a_reply() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    let ticket = ticket("stock");
+    let Attempt::Granted(grant) = store.attempt(&ticket).await.unwrap() else {
+        panic!()
+    };
+    let fenced = Fenced::new(&store, ticket, grant.token);
+    for (text, runs) in [
+        ("BUSY no", "1"),
+        ("NOSCRIPT no", "2"),
+        ("LOCKKITFENCED no", "3"),
+        ("READONLY no", "4"),
+        ("WRONGTYPE no", "5"),
+    ] {
+        let list = format!("return {{7, redis.error_reply('{text}')}}");
+        let script = Script::new(&format!("redis.call('INCR', KEYS[1]) {list}"));
+        let reply = fenced.script(&script, &["a"], &[]).await.unwrap();
+        assert_eq!(reply.as_list()[0].as_int(), Some(7), "{text}");
+        assert_eq!(reply.as_list()[1].as_str(), Some(text), "{text}");
+        assert_eq!(server.cli(&["GET", "a"]), runs, "{text}");
+    }
 }

@@ -36,7 +36,7 @@ async fn documented_permissions_are_enough() {
     let server = Server::start(&[]).await;
     let keys = ["~app/*", "~lockkit_*", "~redisson_lock_*"].map(str::to_owned);
     let channels = words_between("the channels (", ") and");
-    let commands = words_between("the commands ", "; for inspect");
+    let commands = words_between("the commands ", ", for readers");
     let operators = words_between("; for inspect, break and list also ", ". `INFO`");
     let mut rights: Vec<String> = keys.into();
     rights.extend(channels.into_iter().map(str::to_owned));
@@ -62,6 +62,10 @@ async fn documented_permissions_are_enough() {
         while server.cli(&["LLEN", "lockkit_queue:{app/a}"]) != "1" {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        let text = guard.detach().await.unwrap();
+        let guard = clients[0].adopt(&text).await.unwrap();
+        let errors = server.cli(&["INFO", "errorstats"]);
+        assert!(!errors.contains("LOCKKITPARTLY"), "{errors}");
         guard.release().await.unwrap();
         let guard = timeout(Duration::from_secs(2), waiter).await;
         let guard = guard.expect("nobody told the waiter").unwrap().unwrap();

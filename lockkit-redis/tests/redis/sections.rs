@@ -214,3 +214,26 @@ async fn owner_reads_again() {
     assert!(matches!(lost, Some(Error::Lost { .. })), "{lost:?}");
     drop(again);
 }
+
+/// It is what was there before the writes of the hold.
+#[tokio::test]
+async fn reads_of_a_message_behind_its_reply_are_left_out() {
+    let server = Server::start(&[]).await;
+    let client = LockClient::new(server.open().await).unwrap();
+    let lock = client.lock(NAME).unwrap();
+    let lock = lock.with_owner(&client.owner()).unwrap();
+    let section = Section::of(&lock).read(get());
+    let (outer, _) = section.enter().await.unwrap();
+    server.cli(&["SET", "{cart:7}:state", "new"]);
+    let channel = server.cli(&["PUBSUB", "CHANNELS", "lockkit_client:*"]);
+    let grant = format!("{} {} 15000 1 {NAME}", outer.holder(), outer.token());
+    // A word of the command cannot have a NUL byte.
+    let publish = r"return redis.call('PUBLISH', ARGV[1], ARGV[2] .. '\0*1\r\n$3\r\nold\r\n')";
+    let heard = server.cli(&["EVAL", publish, "0", &channel, &grant]);
+    assert_eq!(heard, "1");
+    // The message comes on the connection of this reply, before it.
+    lock.inspect().await.unwrap();
+    let (inner, replies) = section.enter().await.unwrap();
+    assert_eq!(replies[0].as_str(), Some("new"));
+    assert_eq!(inner.token(), outer.token());
+}

@@ -1,5 +1,6 @@
 //! The steps of the contract against a real server.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::connection::why;
@@ -553,4 +554,30 @@ async fn hold_that_is_confirmed_is_written() {
     assert_eq!(server.calls("pexpire") - before, 2);
     let left: u64 = server.cli(&["PTTL", "a"]).parse().unwrap();
     assert!(u128::from(left) > TTL.as_millis() / 2, "{left}");
+}
+
+/// Its end is not known any more: it is not renewed, and others wait until the lock's own end.
+#[tokio::test]
+async fn lost_share_is_no_hold() {
+    let server = Server::start(&[]).await;
+    let store = server.open().await;
+    for adopts in [false, true] {
+        let of = NonZeroU32::new(2).unwrap();
+        let permit = || ticket("a").with_mode(Mode::Permit { of });
+        let (one, other, next) = (permit(), permit(), permit());
+        granted(&store, &one).await;
+        granted(&store, &other).await;
+        server.cli(&["DEL", "lockkit_share:{a}"]);
+        if adopts {
+            let adopted = store.adopt(one.holder, &permit()).await.unwrap();
+            assert!(matches!(adopted, Attempt::Held { .. }), "{adopted:?}");
+        } else {
+            queued(&store, &one).await;
+        }
+        queued(&store, &next).await;
+        for ticket in [one, other, next] {
+            store.release(&ticket).await.unwrap();
+        }
+        assert_eq!(server.cli(&["EXISTS", "a"]), "0");
+    }
 }
