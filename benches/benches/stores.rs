@@ -32,8 +32,14 @@ fn main() -> ExitCode {
         return code;
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(measure());
-    ExitCode::SUCCESS
+    let failures = runtime.block_on(measure());
+    for failure in &failures {
+        eprintln!("{failure}");
+    }
+    match failures.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
 }
 
 /// What is not installed, and why.
@@ -88,7 +94,8 @@ fn with_peers(mut bench: Bench, stores: &[String], left_out: &mut LeftOut) -> Be
     bench
 }
 
-async fn measure() {
+/// Returns what could not be measured. Then nothing is saved as a result.
+async fn measure() -> Vec<String> {
     let place = tempfile::tempdir().unwrap();
     let at = place.path().display();
     let mut stores = vec![
@@ -142,11 +149,13 @@ async fn measure() {
     std::fs::create_dir_all(&into).unwrap();
     std::fs::write(into.join("stores.json"), report.to_json().unwrap()).unwrap();
     std::fs::write(into.join("stores.html"), report.to_page()).unwrap();
-    if std::env::args().any(|word| word == "--keep") {
+    let keep = std::env::args().any(|word| word == "--keep");
+    if keep && report.failures.is_empty() {
         let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/stores.json");
         std::fs::write(results, report.to_json().unwrap()).unwrap();
     }
     println!("{} has the plots", into.join("stores.html").display());
+    report.failures
 }
 
 fn seconds() -> u64 {

@@ -60,6 +60,7 @@
 //! | [`proxy`] | a TCP proxy that delays, cuts, resets, refuses and loses replies |
 //! | [`servers`] | servers as child processes that never outlive the tests |
 //! | [`history`], [`checker`] | what clients saw, from any number of processes, and the checks of it |
+//! | [`requests`] | single requests to a store, without a client above it |
 //! | [`loss`] | what a guard sees when its hold is lost |
 //! | [`taker`] | a process that takes locks, to be killed and frozen |
 //! | [`section_history`] | sections of all stores alike, in processes that are killed and stopped |
@@ -84,6 +85,7 @@ pub mod history;
 pub mod loss;
 pub mod mode_speed;
 mod namespace;
+pub mod requests;
 mod runner;
 #[cfg(unix)]
 pub mod section_history;

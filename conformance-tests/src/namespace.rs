@@ -63,6 +63,9 @@ pub trait Server: Debug + Send + Sync {
     /// - [`Failure`] if it does not come back.
     async fn restart(&self) -> Outcome;
 
+    /// The numbers of its processes. A restart replaces all of them.
+    fn pids(&self) -> Vec<u32>;
+
     /// Stops the server in the middle of its work. Its connections stay open.
     ///
     /// # Errors

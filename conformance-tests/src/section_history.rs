@@ -113,6 +113,7 @@ impl<'a> SectionHistory<'a> {
         let span = soak_length(self.span)?.max(self.ttl * 8);
         crowd.run(span).await?;
         let (done, missing) = (crowd.counts(), crowd.missing());
+        let dropped = self.proxy.as_ref().map(|it| it.counts().dropped_replies);
         let history = crowd.ended().await?;
         let stored = soon(sections.stored()).await??;
         let count = |phase| {
@@ -131,7 +132,10 @@ impl<'a> SectionHistory<'a> {
         sections_follow(&history, &stored)?;
         let enough = stored.entries.len() >= FEWEST;
         ensure(enough, format!("{} sections", stored.entries.len()))?;
-        ensure(missing.is_none(), format!("{missing:?} met no holder"))
+        ensure(missing.is_none(), format!("{missing:?} met no holder"))?;
+        let confirmed = count(Phase::Ok) == count(Phase::Invoke);
+        ensure(!confirmed, "every commit was confirmed")?;
+        ensure(dropped != Some(0), "no reply was lost")
     }
 }
 
@@ -214,28 +218,51 @@ impl Crowd<'_> {
                 }
                 sleep(Duration::from_millis(fastrand::u64(0..40))).await;
                 self.takers[taker].resume()?;
-                return Ok(holds);
+                Ok(holds)
             }
             (Fault::Expire, _) => {
                 let (taker, holds) = self.stop_a_holder().await?;
                 sleep(late).await;
                 self.takers[taker].resume()?;
-                return Ok(holds);
+                Ok(holds)
             }
-            (Fault::Kill, _) => return self.kill_a_holder().await,
-            (Fault::Reset, Some(proxy)) => proxy.reset(),
+            (Fault::Kill, _) => self.kill_a_holder().await,
+            (Fault::Reset, Some(proxy)) => {
+                let made = || proxy.counts().connections;
+                // Otherwise a lost reply may be the reason for a new connection.
+                self.heal();
+                let before = made();
+                proxy.reset();
+                let again = self.comes(|| made() > before).await;
+                self.lose_replies();
+                Ok(again)
+            }
             (Fault::Hold, Some(proxy)) => {
                 let flow = |flow| {
                     proxy.flow(Direction::Request, flow);
                     proxy.flow(Direction::Reply, flow);
                 };
+                let passed = || proxy.counts().request_bytes;
                 flow(Flow::Hold);
+                // What was on its way.
+                sleep(Duration::from_millis(20)).await;
+                let before = passed();
                 sleep(late).await;
+                let held = passed() == before;
                 flow(Flow::Pass);
+                Ok(self.comes(|| passed() > before).await && held)
             }
-            (_, None) => {}
+            (_, None) => Ok(false),
         }
-        Ok(true)
+    }
+
+    /// Waits until it is so, for a lease at most. Returns whether it is.
+    async fn comes(&self, so: impl Fn() -> bool) -> bool {
+        let latest = Instant::now() + self.history.ttl;
+        while !so() && Instant::now() < latest {
+            sleep(Duration::from_millis(2)).await;
+        }
+        so()
     }
 
     fn heal(&self) {

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 
 fn trials() -> Vec<Trial> {
     type Test = (&'static str, fn() -> Outcome);
-    let cases: [Test; 10] = [
+    let cases: [Test; 11] = [
         ("serves_freezes_and_restarts_on_its_data", serves),
         ("gone_when_dropped_with_its_children", dropped),
         (
@@ -56,6 +56,7 @@ fn trials() -> Vec<Trial> {
             gone_after("freeze-taker", Some(Signal::KILL))
         }),
         ("a_failure_shows_the_log", failure_shows_log),
+        ("is_not_ready_once_it_has_ended", not_ready_once_ended),
     ];
     cases
         .into_iter()
@@ -108,6 +109,18 @@ fn ask(port: u16) -> io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_millis(200)))?;
     stream.write_all(b"x")?;
     stream.read_exact(&mut [0])
+}
+
+/// Another one answers at its port.
+fn not_ready_once_ended() -> Outcome {
+    let server = ServerCommand::new(GUARD, "false").start()?;
+    while server.ended()?.is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ready = runtime()?.block_on(server.ready(|| async { Outcome::Ok(()) }));
+    let failure = ready.err().ok_or_else(|| Failure::new("it is ready"))?;
+    let told = failure.message().starts_with("the server has ended");
+    ensure(told, failure.message())
 }
 
 /// The user: starts a server, tells its number and comes to its end.

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use crate::case::{Case, Need};
 use crate::ctx::{Ctx, waiter_count};
 use crate::failure::{Failure, Outcome, ensure};
+use crate::requests::granted;
 use crate::task::{acquire, soon, until, within};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -189,6 +190,7 @@ async fn late_attempt_leaves_no_hold(ctx: &Ctx) -> Outcome {
     let lock = client.lock(name.as_str())?;
     drop(timeout(Duration::from_millis(100), lock.acquire()).await);
     soon(faults.settled()).await?;
+    ensure(faults.injected() > 0, "the fault did not take place")?;
     faults.heal();
     soon(client.drain()).await?;
     let next = ctx.client().await?.lock(name)?;
@@ -206,8 +208,9 @@ async fn late_attempt_of_a_released_ticket_leaves_no_hold(ctx: &Ctx) -> Outcome 
     let client = ctx.builder(std::sync::Arc::clone(&store)).build()?;
     let other = client.lock(ctx.name())?.acquire().await?;
     let ticket = ctx.ticket(&name)?;
-    store.attempt(&ticket).await?;
-    store.release(&ticket).await?;
+    granted(&*store, &ticket).await?;
+    let released = store.release(&ticket).await?;
+    ensure(released == Release::Released, "the first release")?;
     // It may be refused, which is an error here.
     drop(store.attempt(&ticket).await);
     let next = ctx.client().await?.lock(name)?;
@@ -235,6 +238,7 @@ async fn late_release_ends_no_later_hold(ctx: &Ctx) -> Outcome {
     soon(guard.release()).await??;
     let guard = soon(lock.acquire()).await??;
     soon(faults.settled()).await?;
+    ensure(faults.injected() == 1, "the fault did not take place")?;
     let other = ctx.client().await?.lock(name)?;
     ensure(
         other.try_acquire().await?.is_none(),
@@ -248,7 +252,7 @@ async fn late_release_ends_no_later_hold(ctx: &Ctx) -> Outcome {
 async fn release_is_repeatable(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
-    store.attempt(&ticket).await?;
+    granted(&*store, &ticket).await?;
     ensure(
         store.release(&ticket).await? == Release::Released,
         "the first",

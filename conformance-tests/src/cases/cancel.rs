@@ -9,8 +9,7 @@ use tokio::time::{Instant, timeout};
 use crate::case::{Case, Need};
 use crate::ctx::{Ctx, waiter_count};
 use crate::failure::{Failure, Outcome, ensure};
-use crate::history::now;
-use crate::task::{acquire, poll_once, soon, spawn};
+use crate::task::{acquire, poll_once, soon, spawn, until};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -47,6 +46,7 @@ async fn dropped_acquire_leaves_nothing(ctx: &Ctx) -> Outcome {
 /// the second gets the lock.
 async fn cancelled_task_passes_its_turn_on(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
+    let mut usual = None;
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
         let guard = soon(a.acquire()).await??;
@@ -54,16 +54,31 @@ async fn cancelled_task_passes_its_turn_on(ctx: &Ctx) -> Outcome {
         // Polled once each: that is their order.
         ensure(poll_once(&mut first).await.is_none(), "two hold at once")?;
         ensure(poll_once(&mut second).await.is_none(), "two hold at once")?;
+        let begun = Instant::now();
         let releasing = spawn(guard.release());
-        let moment = now() + fastrand::u64(0..150_000);
-        while now() < moment {
-            std::hint::spin_loop();
+        if let Some(usual) = usual {
+            pause(fastrand::f64() * 2.0 * usual).await;
+            drop(first);
+        } else {
+            // How long a grant takes here.
+            let guard = soon(first).await??;
+            usual = Some(begun.elapsed().as_secs_f64());
+            guard.release().await?;
         }
-        drop(first);
         releasing.soon().await??;
         soon(second).await??.release().await?;
     }
     Ok(())
+}
+
+/// So many seconds, more exactly than a timer.
+async fn pause(seconds: f64) {
+    let length = Duration::from_secs_f64(seconds);
+    let end = Instant::now() + length;
+    tokio::time::sleep(length.saturating_sub(Duration::from_millis(2))).await;
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
 }
 
 /// A client whose only waiter is cancelled leaves the queue of the store at once.
@@ -104,14 +119,17 @@ async fn timed_out_client_leaves_the_queue(ctx: &Ctx) -> Outcome {
 async fn dropped_during_the_attempt(ctx: &Ctx) -> Outcome {
     let (client, faults) = ctx.faulty().await?;
     let name = ctx.name();
-    let slow = Duration::from_millis(100);
+    let slow = Duration::from_secs(1);
     let slow = Fault::SlowReply {
         min: slow,
         max: slow,
     };
     faults.inject(Rule::new(slow).on(Operation::Attempt));
     let acquiring = acquire(&client.lock(name.as_str())?);
-    soon(faults.called(Operation::Attempt, 1)).await?;
+    let other = ctx.client().await?.lock(name.as_str())?;
+    let granted = async || Ok(other.inspect().await?.is_some());
+    until("the store has granted it", granted).await?;
+    ensure(!acquiring.is_finished(), "the reply was not slow")?;
     acquiring.cancel().await;
     soon(client.drain()).await?;
     let guard = ctx

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::contract::{Attempt, Renewal, Wake};
+use lockkit_core::contract::{Attempt, Wake};
 use lockkit_core::{EndsBy, Error, Lease, LockClient, PollRange, TtlOf, Waiting, window};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -10,7 +10,8 @@ use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::namespace::Hook;
-use crate::task::{acquire, soon, within};
+use crate::requests::{granted, must_renew};
+use crate::task::{AT_ONCE, acquire, soon, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -165,8 +166,8 @@ async fn leases_per_hold_end_one_by_one(ctx: &Ctx) -> Outcome {
     let store = ctx.store().await?;
     let short = ctx.ticket(&ctx.name())?;
     let long = ctx.ticket(&ctx.name())?.with_ttl(ctx.ttl() * 8);
-    store.attempt(&short).await?;
-    store.attempt(&long).await?;
+    granted(&*store, &short).await?;
+    granted(&*store, &long).await?;
     let client = ctx.client().await?;
     let lock = client.lock(short.name.as_str())?;
     within(ctx.ttl() + ctx.freed_after(), lock.acquire())
@@ -183,13 +184,11 @@ async fn leases_per_hold_end_one_by_one(ctx: &Ctx) -> Outcome {
 async fn leases_per_session_last_together(ctx: &Ctx) -> Outcome {
     let store = ctx.store().await?;
     let (first, second) = (ctx.ticket(&ctx.name())?, ctx.ticket(&ctx.name())?);
-    store.attempt(&first).await?;
-    store.attempt(&second).await?;
+    granted(&*store, &first).await?;
+    granted(&*store, &second).await?;
     for _ in 0..6 {
         sleep(ctx.ttl() / 3).await;
-        for answer in store.renew(std::slice::from_ref(&first)).await {
-            ensure(matches!(answer?, Renewal::Renewed { .. }), "not renewed")?;
-        }
+        must_renew(&*store, &first).await?;
     }
     let lock = ctx.client().await?.lock(second.name.as_str())?;
     ensure(lock.try_acquire().await?.is_none(), "it ended alone")?;
@@ -216,14 +215,25 @@ async fn barging_queue_lets_a_newcomer_in(ctx: &Ctx) -> Outcome {
 /// The watch of a waiter yields something after the release, and well before its next look.
 async fn push_wakes_a_waiter(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
-    let guard = ctx.client().await?.lock(name.as_str())?.acquire().await?;
+    let lock = ctx.client().await?.lock(name.as_str())?;
+    let guard = lock.with_lease(ctx.long())?.acquire().await?;
     let ticket = ctx.ticket(&name)?;
-    store.attempt(&ticket).await?;
+    let answer = store.attempt(&ticket).await?;
+    ensure(matches!(answer, Attempt::Held { .. }), "two hold at once")?;
     let mut watch = store.watch(&ticket).await?;
     // A retry that comes at once says only that the source was not open before.
-    drop(timeout(Duration::from_millis(100), watch.changed()).await);
+    let early = async {
+        loop {
+            watch.changed().await?;
+            tokio::task::yield_now().await;
+        }
+    };
+    let ended: Result<Outcome, _> = timeout(Duration::from_millis(100), early).await;
+    if let Ok(failed) = ended {
+        return failed;
+    }
     guard.release().await?;
-    let wake = within(ctx.ttl(), watch.changed()).await??;
+    let wake = within(AT_ONCE, watch.changed()).await??;
     ensure(
         matches!(wake, Wake::Retry | Wake::Granted(_)),
         format!("{wake:?}"),
@@ -249,7 +259,7 @@ async fn poll_opens_no_watch(ctx: &Ctx) -> Outcome {
 async fn loss_is_reported(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
-    store.attempt(&ticket).await?;
+    granted(&*store, &ticket).await?;
     let mut watch = store.watch(&ticket).await?;
     ctx.namespace().expire_session(&*store).await?;
     let end = Instant::now() + ctx.ttl();
@@ -268,10 +278,10 @@ async fn loss_is_reported(ctx: &Ctx) -> Outcome {
 async fn session_or_process_keeps_a_hold_without_renewals(ctx: &Ctx) -> Outcome {
     let (name, store) = (ctx.name(), ctx.store().await?);
     let ticket = ctx.ticket(&name)?;
-    store.attempt(&ticket).await?;
+    granted(&*store, &ticket).await?;
     let keeps = ctx.ticket(&ctx.name())?;
     if ctx.capabilities().ttl_of == TtlOf::PerSession {
-        store.attempt(&keeps).await?;
+        granted(&*store, &keeps).await?;
     }
     let mut waiter = acquire(&ctx.client().await?.lock(name)?);
     for _ in 0..6 {

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use lockkit_core::contract::{Attempt, Ticket};
-use lockkit_core::{DistributedLock, FencingToken, Guard, Lock};
+use lockkit_core::{FencingToken, Guard, Lock};
 
+use super::outage::restarted;
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::namespace::Hook;
+use crate::requests::granted;
 use crate::task::{soon, together, within};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -83,7 +84,12 @@ async fn token_grows_over_wipe(ctx: &Ctx) -> Outcome {
         grown(&mut last, &guard)?;
         guard.release().await?;
     }
+    // It shows that everything is lost.
+    let beside = ctx.client().await?.lock(ctx.name())?;
+    let _held = beside.acquire().await?;
+    ensure(shown(&beside).await?, "the hold is not shown")?;
     ctx.namespace().wipe().await?;
+    ensure(!shown(&beside).await?, "the store lost nothing")?;
     let guard = soon(b.acquire()).await??;
     grown(&mut last, &guard)
 }
@@ -97,7 +103,7 @@ async fn token_grows_over_restart(ctx: &Ctx) -> Outcome {
         grown(&mut last, &guard)?;
         guard.release().await?;
     }
-    ctx.server()?.restart().await?;
+    restarted(ctx).await?;
     let guard = soon(b.acquire()).await??;
     grown(&mut last, &guard)
 }
@@ -193,9 +199,6 @@ fn grown(last: &mut Option<FencingToken>, guard: &Guard) -> Outcome {
     Ok(())
 }
 
-async fn granted(store: &dyn DistributedLock, ticket: &Ticket) -> Outcome<FencingToken> {
-    match store.attempt(ticket).await? {
-        Attempt::Granted(grant) => Ok(grant.token),
-        other => Err(Failure::new(format!("{other:?}"))),
-    }
+async fn shown(lock: &Lock) -> Outcome<bool> {
+    Ok(lock.inspect().await?.is_some())
 }

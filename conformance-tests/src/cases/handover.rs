@@ -3,9 +3,10 @@
 use lockkit_core::contract::{Attempt, Mode, Release, Renewal};
 use lockkit_core::layers::{Fault, Operation, Rule};
 use lockkit_core::{Error, Guard, LockClient, Waiting};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::ambiguity::single_hold;
+use super::lease::free_after;
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
@@ -97,10 +98,11 @@ async fn one_of_two_adopts(ctx: &Ctx) -> Outcome {
 /// Nobody renews it.
 async fn detached_hold_ends_with_its_lease(ctx: &Ctx) -> Outcome {
     let (lock, guard, b) = detached(ctx).await?;
+    let (begun, left) = (Instant::now(), guard.remaining());
     let text = guard.detach().await?;
-    let waiter = acquire(&lock);
-    sleep(ctx.freed_after()).await;
-    let next = waiter.soon().await??;
+    let next = within(free_after(ctx, ctx.ttl()), lock.acquire()).await??;
+    let kept = begun.elapsed();
+    ensure(kept >= left, format!("free after {kept:?} of {left:?}"))?;
     ensure_lost(b.adopt(&text).await)?;
     Ok(next.release().await?)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit_core::EndsBy;
-use lockkit_core::layers::Operation;
+use lockkit_core::layers::{Faults, Operation};
 use tokio::time::sleep;
 
 use crate::case::{Case, Need};
@@ -110,6 +110,8 @@ async fn random_faults(ctx: &Ctx, seed: u64) -> Outcome {
     for task in tasks {
         task.soon().await??;
     }
+    let injected: u64 = all_faults.iter().map(Faults::injected).sum();
+    ensure(injected > 0, "no fault took place")?;
     let history = recorder.history();
     judge(&history)?;
     everyone_served(&history, Duration::from_secs(10))?;
@@ -157,7 +159,9 @@ async fn processes_that_are_killed_and_frozen(ctx: &Ctx) -> Outcome {
         // What it wrote before its end is still in the pipe.
         let ended = taker.answer(Ctx::PATIENCE).await;
         ensure(ended.is_err(), "the process outlived its kill")?;
-        histories.push(taker.history());
+        let history = taker.history();
+        ensure(!history.events().is_empty(), "the process did nothing")?;
+        histories.push(history);
     }
     served_since(&recorder, now()).await?;
     histories.push(recorder.history());

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use lockkit_core::layers::Operation;
 use lockkit_core::{Error, Outcome as Effect};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::case::{Case, Need};
 use crate::checker::{check, everyone_served, no_loss_without_a_stop};
@@ -12,7 +13,7 @@ use crate::failure::{Failure, Outcome, ensure};
 use crate::history::{Op, Phase, Recorder};
 use crate::namespace::Hook;
 use crate::taker::Worker;
-use crate::task::{acquire, soon, spawn, within};
+use crate::task::{acquire, soon, spawn, until, within};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -72,6 +73,12 @@ async fn try_gives_up_after_one_timeout(ctx: &Ctx) -> Outcome {
         }
         let took = start.elapsed();
         ensure(took < Duration::from_secs(3), format!("it took {took:?}"))?;
+        // What was refused for certain is tried again until the timeout.
+        let attempts = faults.calls(Operation::Attempt);
+        ensure(
+            attempts == 1 || (!silent && attempts > 0),
+            format!("{attempts} attempts"),
+        )?;
     }
     Ok(())
 }
@@ -125,8 +132,11 @@ async fn hold_survives_a_short_outage(ctx: &Ctx) -> Outcome {
         } else {
             faults.outage();
         }
+        faults.reset_counts();
         // Of a session a store may believe in less than its whole length.
-        sleep(guard.remaining() / 2).await;
+        let end = Instant::now() + guard.remaining() / 2;
+        soon(faults.called(Operation::Renew, 1)).await?;
+        sleep_until(end).await;
         faults.heal();
         sleep(ctx.ttl()).await;
         guard.check()?;
@@ -144,7 +154,9 @@ async fn waiter_survives_a_short_outage(ctx: &Ctx) -> Outcome {
     let mut waiter = acquire(&client.lock(name.as_str())?);
     waiter.waits_for(Duration::from_millis(100)).await?;
     faults.outage();
+    faults.reset_counts();
     waiter.waits_for(ctx.ttl()).await?;
+    soon(faults.called(Operation::Attempt, 1)).await?;
     faults.heal();
     guard.release().await?;
     waiter.soon().await??.release().await?;
@@ -170,20 +182,27 @@ async fn hold_is_lost_in_a_long_outage_and_clients_recover(ctx: &Ctx) -> Outcome
 /// Six clients, each with its own outages: after the last outage all of them are served, none twice.
 async fn everyone_is_served_after_the_outage(ctx: &Ctx) -> Outcome {
     let (name, recorder) = (ctx.name(), Recorder::new());
-    let mut tasks = Vec::new();
+    let mut workers = Vec::new();
     let mut all_faults = Vec::new();
     for _ in 0..6 {
         let (client, faults) = ctx.faulty().await?;
-        let worker = Worker::new(client.lock(name.as_str())?, recorder.clone());
+        workers.push(Worker::new(client.lock(name.as_str())?, recorder.clone()));
         all_faults.push(faults);
-        tasks.push(spawn(
-            async move { worker.work(Duration::from_secs(3)).await },
-        ));
     }
+    let span = Duration::from_secs(4);
+    let work = |worker: Worker| spawn(async move { worker.work(span).await });
+    let tasks: Vec<_> = workers.into_iter().map(work).collect();
     recorder.note(0, &name, Op::Fault, Phase::Info);
+    let mut refused = 0;
     for faults in &all_faults {
         faults.outage();
+        faults.reset_counts();
         sleep(Duration::from_millis(250)).await;
+        if refused == 0 {
+            let met = async || Ok(faults.all_calls() > 0);
+            until("a request meets an outage", met).await?;
+        }
+        refused += faults.all_calls();
         faults.heal();
     }
     recorder.note(0, &name, Op::Heal, Phase::Info);
@@ -204,8 +223,10 @@ async fn short_freeze_of_the_server_ends_no_hold(ctx: &Ctx) -> Outcome {
     let guard = a.acquire().await?;
     let waiter = acquire(&b);
     ctx.server()?.freeze()?;
-    sleep(ctx.ttl() / 3).await;
+    let response = timeout(ctx.ttl() / 3, b.inspect()).await;
     ctx.server()?.thaw()?;
+    let failed = !matches!(response, Ok(Ok(_)));
+    ensure(failed, "the server was not frozen")?;
     sleep(ctx.ttl()).await;
     guard.check()?;
     guard.release().await?;
@@ -217,12 +238,25 @@ async fn short_freeze_of_the_server_ends_no_hold(ctx: &Ctx) -> Outcome {
 async fn clients_recover_from_a_restart_of_the_server(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     a.acquire().await?.release().await?;
-    ctx.server()?.restart().await?;
+    restarted(ctx).await?;
     let guard = soon(a.acquire()).await??;
     let waiter = acquire(&b);
     guard.release().await?;
     waiter.soon().await??.release().await?;
     Ok(())
+}
+
+/// Restarts the server. Other processes than before serve it then.
+pub(super) async fn restarted(ctx: &Ctx) -> Outcome {
+    let server = ctx.server()?;
+    let before = server.pids();
+    server.restart().await?;
+    let after = server.pids();
+    let others = before.len() == after.len() && !after.iter().any(|pid| before.contains(pid));
+    ensure(
+        others && !after.is_empty(),
+        format!("processes {before:?} became {after:?}"),
+    )
 }
 
 /// Connections that are reset in the middle of a hold and of a wait.
@@ -231,17 +265,24 @@ async fn clients_recover_from_reset_connections(ctx: &Ctx) -> Outcome {
     let (store, proxy) = ctx.store_through_proxy().await?;
     let a = ctx.builder(store).build()?.lock(name.as_str())?;
     let b = ctx.client().await?.lock(name.as_str())?;
+    let made = || proxy.counts().connections;
     let guard = a.acquire().await?;
     let waiter = acquire(&b);
+    let first = made();
     proxy.reset();
     // Lost or not, both sides agree on it in the end.
     drop(guard.release().await);
     let guard = waiter.soon().await??;
     let waiter = acquire(&a);
+    let second = made();
     proxy.reset();
     guard.release().await?;
     waiter.soon().await??.release().await?;
-    Ok(())
+    let all = made();
+    ensure(
+        0 < first && first < second && second < all,
+        format!("{first}, {second} and {all} connections"),
+    )
 }
 
 /// A lock becomes free while the waiter cannot be notified: the waiter does not wait for its next poll.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lockkit_core::contract::{Attempt, Mode, Release, Ticket};
+use lockkit_core::contract::{Mode, Release, Ticket};
 use lockkit_core::{Guard, Lock};
 use tokio::sync::Barrier;
 use tokio::time::sleep;
@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use crate::case::{Case, Need};
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
+use crate::requests::granted;
 use crate::task::{acquire, soon, spawn};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -89,11 +90,7 @@ async fn dead_permit_comes_back_once(ctx: &Ctx) -> Outcome {
     let name = ctx.name();
     let living = taken(&permit(ctx, &name, 2).await?).await?;
     let dead = ticket(ctx, &name, &living)?;
-    let answer = ctx.store().await?.attempt(&dead).await?;
-    ensure(
-        matches!(answer, Attempt::Granted(_)),
-        "a free permit was refused",
-    )?;
+    granted(&*ctx.store().await?, &dead).await?;
     let mut waiters = Vec::new();
     for _ in 0..2 {
         waiters.push(permit(ctx, &name, 2).await?);
@@ -114,7 +111,7 @@ async fn ended_permit_is_not_described(ctx: &Ctx) -> Outcome {
     let lock = permit(ctx, &name, 2).await?;
     let living = taken(&lock).await?;
     let dead = ticket(ctx, &name, &living)?;
-    ctx.store().await?.attempt(&dead).await?;
+    granted(&*ctx.store().await?, &dead).await?;
     let held = lock.inspect().await?.map(|state| state.holders.len());
     ensure(held == Some(2), format!("{held:?} hold"))?;
     sleep(ctx.freed_after()).await;
@@ -129,8 +126,9 @@ async fn late_release_frees_no_other(ctx: &Ctx) -> Outcome {
     let store = ctx.store().await?;
     let one = taken(&permit(ctx, &name, 2).await?).await?;
     let late = ticket(ctx, &name, &one)?;
-    store.attempt(&late).await?;
-    store.release(&late).await?;
+    granted(&*store, &late).await?;
+    let answer = store.release(&late).await?;
+    ensure(answer == Release::Released, "a permit was not released")?;
     let other = taken(&permit(ctx, &name, 2).await?).await?;
     let answer = store.release(&late).await?;
     ensure(answer == Release::NotHeld, "a late release did something")?;

@@ -195,6 +195,7 @@ async fn late_attempt_of_a_withdrawn_waiter_delays_no_other(ctx: &Ctx) -> Outcom
         let gone = client.lock(name.as_str())?.with_lease(ctx.long())?;
         drop(timeout(late / 3, gone.acquire()).await);
         soon(faults.settled()).await?;
+        ensure(faults.injected() > 0, "the fault did not take place")?;
         faults.heal();
         soon(client.drain()).await?;
         let waiter = acquire(&long_lock(ctx, &name).await?);

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::case::Case;
 use crate::ctx::Ctx;
-use crate::failure::Outcome;
+use crate::failure::{Outcome, ensure};
 use crate::namespace::Hook;
 use crate::task::{acquire, soon, together, until};
 
@@ -36,6 +36,8 @@ async fn clean(ctx: &Ctx, name: &lockkit_core::LockName) -> Outcome {
 async fn nothing_left_after_use(ctx: &Ctx) -> Outcome {
     let (a, b) = ctx.locks().await?;
     let guard = a.acquire().await?;
+    let held = ctx.namespace().residue(a.name()).await?;
+    ensure(!held.is_empty(), "the look does not find a hold")?;
     drop(b.try_acquire().await?);
     guard.release().await?;
     drop(b.acquire().await?);

@@ -13,6 +13,7 @@ use crate::checker::check;
 use crate::ctx::Ctx;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::history::Recorder;
+use crate::requests::{granted, must_renew, renewed};
 use crate::taker::Mixed;
 use crate::task::{AT_ONCE, PATIENCE, Task, acquire, soon, spawn, until, within};
 
@@ -241,15 +242,11 @@ async fn short_reader_ends_no_other(ctx: &Ctx) -> Outcome {
     let store = ctx.store().await?;
     for _ in 0..2 {
         let short = reader(ctx, a.name().as_str())?;
-        let answer = store.attempt(&short).await?;
-        ensure(
-            matches!(answer, Attempt::Granted(_)),
-            "a reader was refused",
-        )?;
+        granted(&*store, &short).await?;
         store.release(&short).await?;
         let short = reader(ctx, a.name().as_str())?;
-        store.attempt(&short).await?;
-        store.renew(std::slice::from_ref(&short)).await;
+        granted(&*store, &short).await?;
+        must_renew(&*store, &short).await?;
     }
     sleep(ctx.freed_after()).await;
     long.check()?;
@@ -263,14 +260,10 @@ async fn ended_reader_is_not_renewed(ctx: &Ctx) -> Outcome {
     let living = a.read().acquire().await?;
     let store = ctx.store().await?;
     let ended = reader(ctx, a.name().as_str())?;
-    store.attempt(&ended).await?;
+    granted(&*store, &ended).await?;
     sleep(ctx.freed_after()).await;
-    let answer = store.renew(std::slice::from_ref(&ended)).await;
-    let answer = answer.into_iter().next();
-    ensure(
-        matches!(answer, Some(Ok(Renewal::NotHeld))),
-        format!("{answer:?}"),
-    )?;
+    let renewal = renewed(&*store, &ended).await??;
+    ensure(renewal == Renewal::NotHeld, format!("{renewal:?}"))?;
     living.check()?;
     Ok(living.release().await?)
 }
@@ -354,7 +347,7 @@ async fn reader_without_replies_holds_once(ctx: &Ctx) -> Outcome {
     ensure(faults.injected() == 2, "a fault did not take place")?;
     readers(&a, &[&other]).await?;
     let (store, late) = (ctx.store().await?, reader(ctx, a.name().as_str())?);
-    store.attempt(&late).await?;
+    granted(&*store, &late).await?;
     store.release(&late).await?;
     // It may be refused, which is an error here.
     drop(store.attempt(&late).await);

@@ -200,27 +200,29 @@ async fn served_when_wake_ups_are_lost_on_the_way(ctx: &Ctx) -> Outcome {
     let a = ctx.client().await?.lock(name.as_str())?;
     let b = client.lock(name.as_str())?;
     faults.lose_wakes(1.0);
-    let guard = a.acquire().await?;
-    let mut waiter = acquire(&b);
-    waiter.waits_for(ctx.ttl() / 4).await?;
-    guard.release().await?;
-    waiter.soon().await??.release().await?;
-    Ok(())
+    served_by_its_own_look(ctx, a, b).await
 }
 
 /// A store whose wake-ups all get lost serves everybody all the same, with the waiter's next look.
 async fn served_when_the_store_loses_wake_ups(ctx: &Ctx) -> Outcome {
-    let lease = Lease::renewed(ctx.renewable(Duration::from_secs(6)));
     let (a, b) = ctx.locks().await?;
-    let b = b.with_lease(lease)?;
     ctx.namespace().lose_pushes(true).await?;
-    let guard = a.acquire().await?;
-    let mut waiter = acquire(&b);
+    served_by_its_own_look(ctx, a, b).await
+}
+
+/// Nothing wakes the waiter after the release, and it is served with one of its next two looks.
+async fn served_by_its_own_look(ctx: &Ctx, a: Lock, b: Lock) -> Outcome {
+    let lease = Lease::renewed(ctx.renewable(Duration::from_secs(6)));
+    let guard = a.with_lease(lease)?.acquire().await?;
+    let began = Instant::now();
+    let mut waiter = acquire(&b.with_lease(lease)?);
     waiter.waits_for(ctx.ttl() / 4).await?;
     guard.release().await?;
     let look = recheck(ctx.capabilities(), lease.ttl());
-    if look > AT_ONCE {
-        waiter.waits_for(Duration::from_millis(200)).await?;
+    let moment = Duration::from_millis(200);
+    // On a busy machine the first look may come as soon as the release.
+    if began.elapsed() + moment < look.mul_f64(0.9) {
+        waiter.waits_for(moment).await?;
     }
     let looks = look * 2 + Duration::from_millis(500);
     within(looks, waiter.soon()).await???.release().await?;

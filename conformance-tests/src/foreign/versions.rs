@@ -99,3 +99,26 @@ fn read(table: &'static str, version: fn(&[&'static str]) -> Option<Version>) ->
     let lines = lines.filter_map(|line| version(&line.split(' ').collect::<Vec<_>>()));
     lines.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_a_table_is_a_version() {
+        for (text, versions) in [
+            (include_str!("../../interop/servers.txt"), Version::redis()),
+            (include_str!("../../interop/etcd.txt"), Version::etcd()),
+            (
+                include_str!("../../interop/zookeeper/versions.txt"),
+                Version::zookeeper(),
+            ),
+        ] {
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            let names = lines.map(|line| line.split(' ').next().unwrap());
+            let names: Vec<_> = names.collect();
+            let read: Vec<_> = versions.iter().map(Version::name).collect();
+            assert_eq!(read, names);
+        }
+    }
+}

@@ -400,6 +400,11 @@ impl Server for RedisCluster {
         self.has_lost_nothing().await
     }
 
+    fn pids(&self) -> Vec<u32> {
+        let nodes = self.nodes.iter();
+        nodes.filter_map(|node| node.process().pid()).collect()
+    }
+
     fn freeze(&self) -> Outcome {
         self.nodes.iter().try_for_each(|node| node.process().stop())
     }

@@ -12,7 +12,8 @@ const COUNT: u16 = 20_000;
 /// A port of the loopback address that was unused a moment ago, and that this process did not get
 /// before.
 ///
-/// Another process may take it before the server does; start the server anew with another then.
+/// Another process may take it before the server does: then the server ends, and
+/// [`ServerProcess::ready`](super::ServerProcess::ready) fails.
 ///
 /// # Errors
 /// - [`io::Error`] if none is free.

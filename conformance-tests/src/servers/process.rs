@@ -195,12 +195,16 @@ impl ServerProcess {
         let end = Instant::now() + Duration::from_secs(60);
         while Instant::now() < end {
             match timeout(Duration::from_secs(2), probe()).await {
-                Ok(Ok(())) => return Ok(()),
+                Ok(Ok(())) => last.clear(),
                 Ok(Err(error)) => last = error.to_string(),
                 Err(error) => last = error.to_string(),
             }
+            // Also after a success: another server may have the port.
             if let Some(end) = self.ended()? {
                 return Err(self.failure(&format!("the server has {end}")));
+            }
+            if last.is_empty() {
+                return Ok(());
             }
             // There is no event to wait for: servers do not tell when they listen.
             sleep(Duration::from_millis(20)).await;
@@ -246,7 +250,10 @@ impl ServerProcess {
     pub fn restart(&self) -> Outcome {
         self.kill();
         let link = Link::open(self).map_err(|error| {
-            Failure::new(format!("`{}`: {error}", self.program.to_string_lossy()))
+            let program = self.program.to_string_lossy();
+            Failure::new(format!(
+                "the server cannot be started: `{program}`: {error}"
+            ))
         })?;
         *self.link.lock().unwrap_or_else(PoisonError::into_inner) = Some(link);
         Ok(())

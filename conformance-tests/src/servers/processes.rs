@@ -31,6 +31,11 @@ impl<T: Processes> Server for T {
         self.ready().await
     }
 
+    fn pids(&self) -> Vec<u32> {
+        let processes = self.processes().into_iter();
+        processes.filter_map(ServerProcess::pid).collect()
+    }
+
     fn freeze(&self) -> Outcome {
         self.processes()
             .into_iter()

@@ -328,6 +328,12 @@ impl Server for SentinelGroup {
         self.ready().await
     }
 
+    fn pids(&self) -> Vec<u32> {
+        let servers = self.servers.iter().map(RedisServer::process);
+        let all = servers.chain(self.sentinels());
+        all.filter_map(ServerProcess::pid).collect()
+    }
+
     fn freeze(&self) -> Outcome {
         let servers = self.servers.iter().map(RedisServer::process);
         let mut all = self.sentinels().into_iter().chain(servers);

@@ -77,11 +77,16 @@ pub(crate) async fn renews_expired_token() -> Outcome {
         .await?;
     let lock = client_of(&store, LONG)?.lock("jobs")?;
     let guard = lock.acquire().await?;
+    // It keeps its first token.
+    let mut bare = cluster.client_of("app", PASSWORD).await?;
+    bare.get("lockkit/jobs", None).await?;
     for _ in 0..2 {
         // No client sends requests meanwhile: a token that is used lives on.
         sleep(Duration::from_secs(4)).await;
         let other = lock.inspect().await?;
         ensure(other.is_some(), "the hold is gone")?;
+        let refused = bare.get("lockkit/jobs", None).await.is_err();
+        ensure(refused, "no token has expired")?;
     }
     guard.release().await?;
     sleep(Duration::from_secs(4)).await;

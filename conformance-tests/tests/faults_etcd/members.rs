@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{spawn, within};
 use conformance_tests::{Failure, Outcome, ensure};
@@ -22,6 +23,13 @@ async fn client_from(ports: Vec<u16>, ttl: Duration) -> Outcome<LockClient> {
     client_of(&builder(&ports).connect().await?, ttl)
 }
 
+/// Puts a proxy before the first member, to see who asks it.
+async fn before_first(ports: &mut [u16]) -> Outcome<Proxy> {
+    let proxy = Proxy::start(([127, 0, 0, 1], ports[0]).into()).await?;
+    ports[0] = proxy.addr().port();
+    Ok(proxy)
+}
+
 pub(crate) async fn dead_endpoint_fails_no_call() -> Outcome {
     let cluster = EtcdCluster::of(3).await?;
     let lock = client_from(cluster.ports(), LONG).await?.lock("jobs")?;
@@ -31,9 +39,11 @@ pub(crate) async fn dead_endpoint_fails_no_call() -> Outcome {
     let mut ports = cluster.ports();
     let follower = (leader + 1) % 3;
     ports.swap(0, follower);
+    let proxy = before_first(&mut ports).await?;
     let client = client_from(ports, LONG).await?;
     let lock = client.lock("more")?;
     lock.acquire().await?.release().await?;
+    ensure(proxy.counts().round_trips > 0, "it asks another member")?;
     cluster.process(follower).kill();
     for _ in 0..20 {
         let guard = lock.try_acquire().await?;
@@ -124,8 +134,11 @@ pub(crate) async fn avoids_frozen_member() -> Outcome {
     let follower = (leader + 1) % 3;
     let mut ports = cluster.ports();
     ports.swap(0, follower);
+    let proxy = before_first(&mut ports).await?;
     let client = client_from(ports.clone(), Duration::from_secs(5)).await?;
     let guard = client.lock("held")?.acquire().await?;
+    let asked = proxy.counts().round_trips;
+    ensure(asked > 0, "it asks another member")?;
     cluster.process(follower).stop()?;
     let other = client.lock("other")?;
     within(SOON, other.acquire()).await??.release().await?;

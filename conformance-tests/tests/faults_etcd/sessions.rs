@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use conformance_tests::requests::{granted, renewed};
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::{elsewhere, within};
 use conformance_tests::{Failure, Outcome, ensure};
@@ -55,6 +56,7 @@ pub(crate) async fn renewal_returns_lease_of_its_session() -> Outcome {
     }
     ensure(store.leases().len() == 2, "they share a lease")?;
     let renewed = store.renew(&holds).await;
+    ensure(renewed.len() == 2, "two tickets have not two results")?;
     for (renewed, session) in renewed.into_iter().zip([TTL, LONG]) {
         match renewed? {
             Renewal::Renewed {
@@ -113,13 +115,10 @@ pub(crate) async fn renewal_tells_of_the_end_of_its_session() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let (store, ticket) = (store(&cluster).await?, ticket("jobs", TTL)?);
-    store.attempt(&ticket).await?;
+    granted(&store, &ticket).await?;
     asker.lease_revoke(lease(&store)?).await?;
-    for renewed in store.renew(&[ticket]).await {
-        let renewed = renewed?;
-        ensure(renewed == Renewal::SessionEnded, format!("{renewed:?}"))?;
-    }
-    Ok(())
+    let renewal = renewed(&store, &ticket).await??;
+    ensure(renewal == Renewal::SessionEnded, format!("{renewal:?}"))
 }
 
 /// The store is of another runtime, and its session goes on.

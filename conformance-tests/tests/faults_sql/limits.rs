@@ -149,7 +149,7 @@ pub(crate) async fn late_release_of_a_reader_waits_for_no_locked_row<D: Database
 
 pub(crate) async fn short_time_limits_of_the_server_cost_no_hold<D: Database>() -> Outcome {
     let server = D::start().await?;
-    server.run(D::IMPATIENT).await?;
+    server.set(&D::IMPATIENT).await?;
     for way in WAYS {
         let of = locks(&server, way, LONG, 4).await?;
         let kept = client(&server, way, TTL).await?;

@@ -45,7 +45,7 @@ pub(crate) async fn contention_causes_no_error_of_the_server<D: Database>() -> O
 /// A database where every transaction is serializable by default.
 pub(crate) async fn works_under_strict_isolation<D: Database>() -> Outcome {
     let server = D::start().await?;
-    server.run(D::STRICT).await?;
+    server.set(&D::STRICT).await?;
     let mut of = Vec::new();
     for number in 0..6 {
         let client = if number % 3 == 0 {

@@ -285,7 +285,7 @@ pub(crate) async fn release_is_one_round_trip_and_may_be_cancelled<D: Database>(
 /// Several clients count one after the other: no count is missed, and no lock is left, whatever the server refuses.
 pub(crate) async fn releases_under_strict_isolation_lose_no_write<D: Database>() -> Outcome {
     let server = D::start().await?;
-    server.run(D::STRICT).await?;
+    server.set(&D::STRICT).await?;
     let pool = server.pool(4).await?;
     let mut workers = Vec::new();
     for number in 0..4 {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::section::Section;
 use crate::world::{
-    Database, LONG, Maria, Postgres, SOON, TTL, WAYS, client, locks, only_rows_left, taker,
+    Database, LONG, Maria, Postgres, SOON, Setting, TTL, WAYS, client, locks, only_rows_left, taker,
 };
 
 pub(crate) async fn killed_sessions_lose_neither_leases_nor_waiters<D: Database>() -> Outcome {
@@ -181,7 +181,13 @@ pub(crate) async fn readers_follow_a_killed_process_at_once<D: Database>() -> Ou
 /// A server that ends whatever is idle, long before a lease ends.
 pub(crate) async fn idle_killers_cost_no_hold<D: Database>() -> Outcome {
     let server = D::start().await?;
-    server.run(D::KILLS_THE_IDLE).await?;
+    server.set(&D::KILLS_THE_IDLE).await?;
+    let idle = server.pool(1).await?.acquire().await?;
+    until("an idle session has ended", async || {
+        Ok(server.sessions().await? == 0)
+    })
+    .await?;
+    drop(idle);
     for way in WAYS {
         let of = locks(&server, way, Duration::from_secs(6), 2).await?;
         let guard = of[0].acquire().await?;
@@ -289,9 +295,11 @@ pub(crate) async fn cut_off_pin_is_lost_before_another_is_granted() -> Outcome {
 /// A server that begins a transaction with each statement and leaves it open: no row stays locked.
 pub(crate) async fn server_without_autocommit_keeps_no_row_locked() -> Outcome {
     let server = Maria::start().await?;
-    server
-        .run("set global init_connect = 'set autocommit = 0'")
-        .await?;
+    let setting = Setting {
+        statements: "set global init_connect = 'set autocommit = 0'",
+        shown: &[("select concat(@@autocommit)", "OFF")],
+    };
+    server.set(&setting).await?;
     for way in WAYS {
         let of = locks(&server, way, LONG, 4).await?;
         Section::default().share(&of, 5).await?;

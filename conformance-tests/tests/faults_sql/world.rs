@@ -10,7 +10,7 @@ use conformance_tests::servers::{
     MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer, ServerProcess,
 };
 use conformance_tests::task::until;
-use conformance_tests::{Outcome, Server};
+use conformance_tests::{Outcome, Server, ensure};
 use lockkit_core::{Guard, Lease, Lock, LockClient, PollRange};
 use lockkit_sql::{
     Dialect, GuardedError, Mysql, MysqlStore, PostgresStore, ReleaseIn, SqlStoreBuilder, StillHeld,
@@ -30,6 +30,13 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// How holds are kept.
 pub(crate) const WAYS: [&str; 2] = ["lease", "pin"];
+
+/// What makes sessions different.
+pub(crate) struct Setting {
+    pub(crate) statements: &'static str,
+    /// Questions to such a session, and what it returns.
+    pub(crate) shown: &'static [(&'static str, &'static str)],
+}
 
 type ConnectOptions<D> =
     <<<D as Database>::Driver as sqlx::Database>::Connection as sqlx::Connection>::Options;
@@ -66,11 +73,37 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     fn url(&self, query: &str) -> String;
     fn port(&self) -> u16;
 
-    /// Ends every session of `app`.
-    async fn kill_sessions(&self) -> Outcome;
+    /// Ends every session of `app`. Returns of how many.
+    async fn end_sessions(&self) -> Outcome<usize>;
     /// Ends only those that pin a row: a client that waits has a session too, and may get the lock a moment
-    /// later.
-    async fn kill_pins(&self) -> Outcome;
+    /// later. Returns of how many.
+    async fn end_pins(&self) -> Outcome<usize>;
+
+    /// Ends every session of `app`. There must be one.
+    async fn kill_sessions(&self) -> Outcome {
+        ensure(self.end_sessions().await? > 0, "no session was killed")
+    }
+
+    /// Ends those that pin a row. There must be one.
+    async fn kill_pins(&self) -> Outcome {
+        ensure(self.end_pins().await? > 0, "no pin was killed")
+    }
+
+    /// Makes all later sessions of `app` so, and looks whether one is.
+    async fn set(&self, setting: &Setting) -> Outcome {
+        self.run(setting.statements).await?;
+        let pool = self.pool(1).await?;
+        for (question, expected) in setting.shown {
+            let value = Self::ask_of(&pool, question).await?;
+            ensure(value == *expected, format!("{question}: {value}"))?;
+        }
+        pool.close().await;
+        Ok(())
+    }
+
+    /// The text that a session of a pool returns.
+    async fn ask_of(pool: &Pool<Self::Driver>, question: &'static str) -> Outcome<String>;
+
     /// How many sessions `app` has.
     async fn sessions(&self) -> Outcome<u64>;
     /// Statements that failed, from the server's log.
@@ -141,11 +174,10 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     const NOW: &'static str;
     /// What lets a statement of the administrator last, and the function that waits for seconds.
     const SLEEP: [&'static str; 2];
-    /// Statements that make all of `app`'s later sessions so.
-    const IMPATIENT: &'static str;
-    const KILLS_THE_IDLE: &'static str;
-    const STRICT: &'static str;
-    /// The same, each with what ends it again.
+    const IMPATIENT: Setting;
+    const KILLS_THE_IDLE: Setting;
+    const STRICT: Setting;
+    /// Statements that make all of `app`'s later sessions so, each with what ends it again.
     const READ_ONLY: &'static [[&'static str; 2]];
     /// Statements that let the server take no writes, also from sessions that there are; and those that end it.
     const DEMOTED: [&'static [&'static str]; 2];
@@ -214,16 +246,22 @@ impl Database for Postgres {
         self.0.port()
     }
 
-    async fn kill_sessions(&self) -> Outcome {
+    async fn end_sessions(&self) -> Outcome<usize> {
         let sql = "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'app'";
-        self.run(sql).await
+        let ended = self.ask(sql).await?;
+        Ok(ended.iter().filter(|it| *it == "t").count())
     }
 
-    async fn kill_pins(&self) -> Outcome {
+    async fn end_pins(&self) -> Outcome<usize> {
         let sql = "select pg_terminate_backend(s.pid) from pg_locks as s join app.lockkit_locks as l \
                    on l.session = (s.classid::bigint << 32 | s.objid::bigint) \
                    where s.locktype = 'advisory' and l.holder is not null";
-        self.run(sql).await
+        let ended = self.ask(sql).await?;
+        Ok(ended.iter().filter(|it| *it == "t").count())
+    }
+
+    async fn ask_of(pool: &Pool<Self::Driver>, question: &'static str) -> Outcome<String> {
+        Ok(sqlx::query_scalar(question).fetch_one(pool).await?)
     }
 
     async fn sessions(&self) -> Outcome<u64> {
@@ -258,12 +296,26 @@ impl Database for Postgres {
 
     const NOW: &'static str = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
     const SLEEP: [&'static str; 2] = ["", "pg_sleep"];
-    const IMPATIENT: &'static str =
-        "alter role app set lock_timeout = '10ms'; alter role app set statement_timeout = '1s'";
-    const KILLS_THE_IDLE: &'static str = "alter role app set idle_session_timeout = '300ms'; \
-         alter role app set idle_in_transaction_session_timeout = '300ms'";
-    const STRICT: &'static str =
-        "alter role app set default_transaction_isolation = 'serializable'";
+    const IMPATIENT: Setting = Setting {
+        statements: "alter role app set lock_timeout = '10ms'; \
+                     alter role app set statement_timeout = '1s'",
+        shown: &[
+            ("show lock_timeout", "10ms"),
+            ("show statement_timeout", "1s"),
+        ],
+    };
+    const KILLS_THE_IDLE: Setting = Setting {
+        statements: "alter role app set idle_session_timeout = '300ms'; \
+                     alter role app set idle_in_transaction_session_timeout = '300ms'",
+        shown: &[
+            ("show idle_session_timeout", "300ms"),
+            ("show idle_in_transaction_session_timeout", "300ms"),
+        ],
+    };
+    const STRICT: Setting = Setting {
+        statements: "alter role app set default_transaction_isolation = 'serializable'",
+        shown: &[("show transaction_isolation", "serializable")],
+    };
     const READ_ONLY: &'static [[&'static str; 2]] = &[[
         "alter role app set default_transaction_read_only = on",
         "alter role app set default_transaction_read_only = off",
@@ -346,22 +398,32 @@ impl Database for Maria {
         self.0.port()
     }
 
-    async fn kill_sessions(&self) -> Outcome {
+    async fn end_sessions(&self) -> Outcome<usize> {
         let sql = "select id from information_schema.processlist where user = 'app'";
+        let mut ended = 0;
         for id in self.ask(sql).await? {
-            // It may have ended by itself.
-            drop(self.run(&format!("kill {id}")).await);
+            match self.run(&format!("kill {id}")).await {
+                Ok(()) => ended += 1,
+                // It has ended by itself.
+                Err(failure) if failure.message().contains("Unknown thread id") => {}
+                Err(failure) => return Err(failure),
+            }
         }
-        Ok(())
+        Ok(ended)
     }
 
-    async fn kill_pins(&self) -> Outcome {
+    async fn end_pins(&self) -> Outcome<usize> {
         let sql = "select distinct is_used_lock(concat('lockkit_', session)) from app.lockkit_locks \
                    where holder is not null and is_used_lock(concat('lockkit_', session)) is not null";
-        for id in self.ask(sql).await? {
+        let pins = self.ask(sql).await?;
+        for id in &pins {
             self.run(&format!("kill {id}")).await?;
         }
-        Ok(())
+        Ok(pins.len())
+    }
+
+    async fn ask_of(pool: &Pool<Self::Driver>, question: &'static str) -> Outcome<String> {
+        Ok(sqlx::query_scalar(question).fetch_one(pool).await?)
     }
 
     async fn sessions(&self) -> Outcome<u64> {
@@ -402,11 +464,24 @@ impl Database for Maria {
     const NOW: &'static str =
         "timestampdiff(microsecond, timestamp'1970-01-01 00:00:00', utc_timestamp(6))";
     const SLEEP: [&'static str; 2] = ["set max_statement_time = 0;", "sleep"];
-    const IMPATIENT: &'static str =
-        "set global innodb_lock_wait_timeout = 1; set global max_statement_time = 1";
-    const KILLS_THE_IDLE: &'static str =
-        "set global wait_timeout = 1; set global idle_transaction_timeout = 1";
-    const STRICT: &'static str = "set global tx_isolation = 'SERIALIZABLE'";
+    const IMPATIENT: Setting = Setting {
+        statements: "set global innodb_lock_wait_timeout = 1; set global max_statement_time = 1",
+        shown: &[
+            ("select concat(@@innodb_lock_wait_timeout)", "1"),
+            ("select concat(@@max_statement_time)", "1.000000"),
+        ],
+    };
+    const KILLS_THE_IDLE: Setting = Setting {
+        statements: "set global wait_timeout = 1; set global idle_transaction_timeout = 1",
+        shown: &[
+            ("select concat(@@wait_timeout)", "1"),
+            ("select concat(@@idle_transaction_timeout)", "1"),
+        ],
+    };
+    const STRICT: Setting = Setting {
+        statements: "set global tx_isolation = 'SERIALIZABLE'",
+        shown: &[("select @@tx_isolation", "SERIALIZABLE")],
+    };
     const READ_ONLY: &'static [[&'static str; 2]] = &[
         ["set global read_only = on", "set global read_only = off"],
         [

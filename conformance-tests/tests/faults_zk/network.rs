@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use conformance_tests::proxy::{Dropped, Proxy};
-use conformance_tests::task::{acquire, spawn, within};
+use conformance_tests::servers::{ZkCommand, ZkServer};
+use conformance_tests::task::{AT_ONCE, acquire, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
 use lockkit_core::window;
 use tokio::time::sleep;
@@ -77,26 +78,51 @@ pub(crate) async fn create_without_a_reply_is_one_node() -> Outcome {
 
 /// More paths than the client library can send in one request.
 pub(crate) async fn many_watches_outlive_a_connection() -> Outcome {
-    let plot = Plot::new().await?;
+    const MANY: usize = 500;
+    /// So many have watches: their paths must fit into one request.
+    const WATCHED: usize = 250;
+    let server = ZkServer::start(&ZkCommand::system()).await?;
+    let plot = Plot::on(&server).await?;
     let proxy = proxied(&plot).await?;
     let client = client(plot.builder_at(proxy.addr().port()).session(LONG)).await?;
-    let names = (0..500).map(|number| format!("{number}/{}", "x".repeat(300)));
+    let names = (0..MANY).map(|number| format!("{number}-{}", "x".repeat(300)));
     let mut guards = Vec::new();
     for name in names {
         guards.push(client.lock(name)?.acquire().await?);
     }
-    // Until each has its watch.
-    sleep(Duration::from_secs(1)).await;
+    let watched = async || Ok(watches(&server).await? >= WATCHED);
+    until("the holds have watches", watched).await?;
     proxy.reset();
     let other = client.lock("other")?;
     within(SOON * 2, other.acquire()).await??.release().await?;
+    let made = proxy.counts().connections;
+    ensure(made >= 2, format!("{made} connections"))?;
+    until("they have watches again", watched).await?;
     for guard in &guards {
         guard.check()?;
     }
+    let lost = guards.swap_remove(WATCHED / 2);
+    let directory = format!("{}/{}", plot.root, lost.name());
+    let [node] = &plot.bare.list_children(&directory).await?[..] else {
+        return Err(Failure::new("a lock has not one node"));
+    };
+    let node = format!("{directory}/{node}");
+    plot.bare.delete(&node, None).await?;
+    within(AT_ONCE * 2, lost.lost()).await?;
     for guard in guards {
         within(SOON, guard.release()).await??;
     }
     Ok(())
+}
+
+/// How many watches the server has.
+async fn watches(server: &ZkServer) -> Outcome<usize> {
+    let told = server.four_letters("wchs").await?;
+    let total = told
+        .lines()
+        .find_map(|line| line.strip_prefix("Total watches:"));
+    let total = total.ok_or_else(|| Failure::new(told.clone()))?;
+    Ok(total.trim().parse()?)
 }
 
 pub(crate) async fn release_without_a_reply_is_a_release() -> Outcome {
@@ -199,6 +225,8 @@ pub(crate) async fn waiters_keep_their_places_over_lost_connections() -> Outcome
         tokens.push(within(SOON, waiter.soon()).await???);
     }
     ensure(tokens.is_sorted(), format!("out of order: {tokens:?}"))?;
+    let made = proxy.counts().connections;
+    ensure(made >= 8, format!("{made} connections of four clients"))?;
     plot.queued(0).await
 }
 

@@ -90,6 +90,9 @@ mod soak {
         turns: HashMap<(u32, u64), String>,
         /// How many were frozen during a hold for longer than its lease.
         stale: u32,
+        killed: u32,
+        /// Lines that mean nothing, such as the failure of a process.
+        unreadable: Vec<String>,
     }
 
     impl Told {
@@ -100,7 +103,22 @@ mod soak {
 
         /// Whether enough has happened for a judgement.
         fn is_enough(&self) -> bool {
-            self.stale > 0 && self.fenced() > 0
+            self.stale > 0 && self.killed > 0 && self.fenced() > 0
+        }
+
+        /// Reads what a worker wrote.
+        fn read(&mut self, number: u32, line: String) {
+            let readable = match line.strip_prefix("turn ") {
+                None => parse(&line).map(|event| self.events.push(event)).is_ok(),
+                Some(words) => words.split_once(' ').is_some_and(|(turn, word)| {
+                    let turn = turn.parse().map(|turn| (number, turn));
+                    turn.map(|turn| self.turns.insert(turn, word.to_owned()))
+                        .is_ok()
+                }),
+            };
+            if !readable {
+                self.unreadable.push(line);
+            }
         }
     }
 
@@ -124,16 +142,7 @@ mod soak {
             let mut lines = BufReader::new(output).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                match line.strip_prefix("turn ") {
-                    None => told.events.extend(parse(&line).ok()),
-                    Some(words) => {
-                        let mut words = words.splitn(2, ' ');
-                        let turn = words.next().and_then(|turn| turn.parse().ok());
-                        if let (Some(turn), Some(word)) = (turn, words.next()) {
-                            told.turns.insert((number, turn), word.to_owned());
-                        }
-                    }
-                }
+                told.read(number, line);
             }
         });
         Ok(Worker { child, reader })
@@ -203,6 +212,7 @@ mod soak {
             let mut old = std::mem::replace(&mut workers[index], start(url, next, &told)?);
             number = next + 1;
             old.child.kill().await?;
+            lock_told().killed += 1;
             readers.push(old.reader);
         }
         // The end of their input is the end of their work.
@@ -219,6 +229,8 @@ mod soak {
     }
 
     fn judge(told: &Told, counter: &[String], commits: &[String]) -> Outcome {
+        let unreadable = &told.unreadable;
+        ensure(unreadable.is_empty(), format!("{unreadable:?}"))?;
         let looks = |event: &&Event| event.op == Op::Check && event.phase == Phase::Ok;
         let looks = told.events.iter().filter(looks).count();
         ensure(looks >= 30, format!("only {looks} looks"))?;
@@ -262,7 +274,11 @@ mod soak {
             format!("turn {lost:?} said ok, and is not there"),
         )?;
         let reported = format!("{all} commits, {} reported, {fenced} fenced", said_ok.len());
-        println!("{reported}; {looks} looks, {stale} frozen for longer than their lease");
-        ensure(all >= 10 && stale >= 1 && fenced >= 1, reported)
+        let killed = told.killed;
+        println!(
+            "{reported}; {looks} looks, {stale} frozen for longer than their lease, {killed} killed"
+        );
+        let enough = all >= 10 && stale >= 1 && fenced >= 1 && killed >= 1;
+        ensure(enough, format!("{reported}, {killed} killed"))
     }
 }

@@ -239,14 +239,13 @@ async fn a_fault_hits_a_whole_batch() {
     bench
         .faults
         .inject(Rule::new(Fault::DropReply).on(Operation::Renew).times(1));
-    for answer in bench.store.renew(&tickets).await {
-        assert_eq!(outcome(answer), Some(Outcome::Indeterminate));
-    }
+    let answers = bench.store.renew(&tickets).await.into_iter();
+    let outcomes: Vec<_> = answers.map(outcome).collect();
+    assert_eq!(outcomes, [Some(Outcome::Indeterminate); 2]);
     let answers = bench.store.renew(&tickets).await;
     assert!(
-        answers
-            .iter()
-            .all(|answer| matches!(answer, Ok(Renewal::NotHeld)))
+        matches!(answers[..], [Ok(Renewal::NotHeld), Ok(Renewal::NotHeld)]),
+        "{answers:?}"
     );
 }
 

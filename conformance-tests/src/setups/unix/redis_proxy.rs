@@ -103,6 +103,6 @@ impl Namespace for RedisProxyNamespace {
     }
 
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
-        keys_of(&self.server, name).await
+        keys_of(&self.server, 0, name).await
     }
 }

@@ -141,6 +141,6 @@ impl Namespace for SentinelNamespace {
     }
 
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
-        keys_of(self.master(), name).await
+        keys_of(self.master(), self.database, name).await
     }
 }

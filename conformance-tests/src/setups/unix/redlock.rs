@@ -110,7 +110,7 @@ impl Namespace for RedlockNamespace {
     async fn residue(&self, name: &LockName) -> Outcome<Vec<String>> {
         let mut left = Vec::new();
         for node in self.servers.nodes() {
-            left.extend(keys_of(node, name).await?);
+            left.extend(keys_of(node, self.database, name).await?);
         }
         Ok(left)
     }
