@@ -6,6 +6,7 @@
 mod carried_reads;
 mod clocks;
 mod cluster;
+mod cluster_outages;
 mod cluster_steps;
 mod connections;
 mod data;
@@ -22,6 +23,7 @@ mod sections;
 mod sentinel;
 mod shards;
 mod shared;
+mod slot_moves;
 mod stalls;
 mod waiters;
 mod world;
@@ -90,6 +92,7 @@ fn tests() -> TestSuite {
         .test(proxies::list_refused_by_the_proxy_fails_alone)
         .test(proxies::server_that_the_proxy_cannot_reach_is_unavailable);
     let suite = redlock::add(shards::add(cluster::add(quarantine::add(suite))));
+    let suite = slot_moves::add(cluster_outages::add(suite));
     redlock_guards::add(redlock_nodes::add(suite))
         .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)
         .and(proxied)
