@@ -64,6 +64,7 @@ impl Link {
             suspicion: Notify::new(),
             demoted: Notify::new(),
             misplaced,
+            latest_epoch: Arc::default(),
             pending: AtomicU64::new(0),
             replied: AtomicU64::new(0),
             token_ttl: AtomicU64::new(token_ttl),
@@ -85,7 +86,7 @@ impl Link {
         let mut config = self.config.clone();
         loop {
             let opening = timeout(config.connect_timeout, async {
-                let mut opened = open(&config, &self.subscriptions).await?;
+                let mut opened = open(&config, &self.subscriptions, &self.latest_epoch).await?;
                 // One that the previous server left. What comes from now on is about this one.
                 self.demoted.notified().now_or_never();
                 let admission = self.admission_of(&mut opened).await?;
