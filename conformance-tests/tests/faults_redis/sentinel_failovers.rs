@@ -50,13 +50,14 @@ async fn thousand_holds_go_on_if_the_new_master_has_them() -> Outcome {
     group.fail_over()?;
     promoted(replica).await?;
     let (lock, last) = (other.lock("lost/0")?, lost[0].token());
-    let mut again = None;
+    let lost_first = until("the first one is lost", async || {
+        let held = lost[0].check().is_ok();
+        let again = lock.try_acquire().await.ok().flatten();
+        ensure(!(held && again.is_some()), "two hold the lock")?;
+        Ok(!held)
+    });
+    lost_first.await?;
     for guard in lost {
-        if again.is_none() {
-            let held = guard.check().is_ok();
-            again = lock.try_acquire().await.ok().flatten();
-            ensure(!(held && again.is_some()), "two hold the lock")?;
-        }
         let reason = within(TTL, guard.lost()).await?;
         let told = matches!(reason, LossReason::Superseded | LossReason::Expired);
         ensure(told, format!("lost because {reason}"))?;
@@ -71,10 +72,7 @@ async fn thousand_holds_go_on_if_the_new_master_has_them() -> Outcome {
     for guard in kept {
         guard.release().await?;
     }
-    let again = match again {
-        Some(guard) => guard,
-        None => within(TTL * 2, lock.acquire()).await??,
-    };
+    let again = within(TTL * 2, lock.acquire()).await??;
     ensure(again.token() > last, "the token has not grown")?;
     Ok(again.release().await?)
 }
