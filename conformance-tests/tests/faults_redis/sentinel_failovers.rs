@@ -19,7 +19,6 @@ use crate::world::{client_of, store};
 const TTL: Duration = Duration::from_secs(9);
 /// Those of a client that is frozen.
 const SHORT: Duration = Duration::from_secs(3);
-const SOON: Duration = Duration::from_secs(5);
 const NAME: &str = "jobs/sentinel";
 
 pub(crate) fn add(suite: TestSuite) -> TestSuite {
