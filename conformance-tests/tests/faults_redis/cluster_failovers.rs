@@ -127,7 +127,7 @@ async fn idle_clients(store: impl Fn(&str) -> RedisStoreBuilder) -> Outcome<Vec<
     Ok(clients)
 }
 
-/// What it gets while it is frozen, it does before it learns of its successor. Clients that were idle have left it.
+/// Clients that were idle meanwhile ask for a lock that its successor has granted.
 async fn frozen_master_that_comes_back_grants_nothing() -> Outcome {
     let cluster = RedisCluster::forgetful().await?;
     let idle = idle_clients(|way| all(&cluster, way)).await?;
@@ -140,9 +140,12 @@ async fn frozen_master_that_comes_back_grants_nothing() -> Outcome {
     })
     .await?;
     former.process().stop()?;
+    let frozen = Instant::now();
     cluster.promoted(partner(master)).await?;
-    // In the quarantine of the new one.
     let held = granted_at(&holder, NAME).await?;
+    let granted = frozen.elapsed();
+    println!("granted {granted:?} after the freeze");
+    ensure(granted >= LONGER, format!("granted after {granted:?}"))?;
     let tries = idle.iter().map(|client| {
         let client = client.clone();
         spawn(async move {
@@ -168,14 +171,14 @@ async fn frozen_master_that_comes_back_grants_nothing() -> Outcome {
     cluster.ready().await?;
     held.check()?;
     kept.check()?;
-    let waiters: Vec<_> = idle
-        .iter()
-        .map(|it| it.lock(NAME))
-        .collect::<Result<_, _>>()?;
-    let waiters: Vec<_> = waiters.iter().map(acquire).collect();
+    let waiters = idle.iter().map(|client| {
+        let client = client.clone();
+        spawn(async move { client.lock(NAME)?.acquire().await?.release().await })
+    });
+    let waiters: Vec<_> = waiters.collect();
     held.release().await?;
     for waiter in waiters {
-        within(SOON, waiter.soon()).await???.release().await?;
+        within(SOON, waiter.soon()).await???;
     }
     Ok(kept.release().await?)
 }
