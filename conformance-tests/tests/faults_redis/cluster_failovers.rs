@@ -46,27 +46,18 @@ async fn cut_off(buses: &[Proxy], nodes: &[RedisServer], node: usize) -> Outcome
     Ok(())
 }
 
-/// Its replica has not got the hold, and is promoted by the majority. The holder reaches its master alone, which stops
-/// by itself.
-async fn master_in_a_minority_keeps_no_hold_beside_its_successor() -> Outcome {
-    let cluster = RedisCluster::forgetful().await?;
-    let nodes = cluster.nodes();
+/// Lets the client that is cut off do all.
+async fn allow_all(nodes: &[RedisServer]) -> Outcome {
     for node in nodes {
         let rights = ["on", "nopass", "~*", "&*", "+@all"];
         let user = [&["ACL", "SETUSER", CUT_OFF], &rights[..]].concat();
         node.ask(&user).await?;
     }
-    let (ways, buses) = (
-        cluster.behind_proxies().await?,
-        cluster.buses_behind_proxies().await?,
-    );
-    let master = cluster.master_of(NAME).await?;
-    let holder = all(&cluster, "fifo").user(CUT_OFF).password("none");
-    let holder = client_of(holder.ttl(TTL).connect().await?, TTL)?;
-    let lock = holder.lock(NAME)?;
-    lock.acquire().await?.release().await?;
-    cluster.freeze_replica(master).await?;
-    let guard = lock.acquire().await?;
+    Ok(())
+}
+
+/// Nobody else reaches the master, and its clients reach no other node.
+fn cut_off_clients(ways: &[Proxy], master: usize) {
     for (at, way) in ways.iter().enumerate() {
         if at == master {
             // Those who are connected stay so.
@@ -81,6 +72,26 @@ async fn master_in_a_minority_keeps_no_hold_beside_its_successor() -> Outcome {
         );
         way.reset();
     }
+}
+
+/// Its replica has not got the hold, and is promoted by the majority. The holder reaches its master alone, which stops
+/// by itself.
+async fn master_in_a_minority_keeps_no_hold_beside_its_successor() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let nodes = cluster.nodes();
+    allow_all(nodes).await?;
+    let (ways, buses) = (
+        cluster.behind_proxies().await?,
+        cluster.buses_behind_proxies().await?,
+    );
+    let master = cluster.master_of(NAME).await?;
+    let holder = all(&cluster, "fifo").user(CUT_OFF).password("none");
+    let holder = client_of(holder.ttl(TTL).connect().await?, TTL)?;
+    let lock = holder.lock(NAME)?;
+    lock.acquire().await?.release().await?;
+    cluster.freeze_replica(master).await?;
+    let guard = lock.acquire().await?;
+    cut_off_clients(&ways, master);
     cut_off(&buses, nodes, master).await?;
     let (cut, loss) = (Instant::now(), loss_of(guard));
     nodes[partner(master)].process().resume()?;
