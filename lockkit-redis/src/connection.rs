@@ -1,6 +1,6 @@
 //! A connection of a store to one server, as its requests and the supervisor share it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub(crate) struct Link {
     pub(crate) demoted: Notify,
     /// Notified when the server is away, or says that a lock is elsewhere.
     pub(crate) misplaced: Arc<Notify>,
+    /// The latest failover of which a Sentinel has told.
+    pub(crate) latest_epoch: Arc<AtomicI64>,
     /// Requests under way.
     pub(crate) pending: AtomicU64,
     /// Requests that had a reply.
@@ -92,7 +94,7 @@ impl Link {
 
     /// Makes a second connection, without messages, that ends when it is dropped.
     pub(crate) async fn another(&self, operation: &'static str) -> Result<Opened> {
-        let opened = sentinel::open(&self.config, None).await;
+        let opened = sentinel::open(&self.config, None, &self.latest_epoch).await;
         opened.map_err(|(outcome, why)| fault(operation, outcome, why))
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use lockkit_core::Outcome;
@@ -40,10 +41,11 @@ enum Answer {
 }
 
 /// Makes a connection to the server or, with Sentinels, to the present master. That one ends when the
-/// master has changed.
+/// master has changed. `latest_epoch` is the latest failover that is known.
 pub(crate) async fn open(
     config: &RedisStoreBuilder,
     subscriptions: Option<&Arc<Subscriptions>>,
+    latest_epoch: &Arc<AtomicI64>,
 ) -> Result<Opened, Failure> {
     let Address::Sentinel { hosts, master } = &config.address else {
         return handshake::open(config, subscriptions).await;
@@ -55,7 +57,9 @@ pub(crate) async fn open(
         let sentinel = |host: &Address| Sentinel::new(host, master, &config);
         hosts.iter().map(sentinel).collect()
     };
-    let found = find(ask_all(), master, config.connect_timeout).await?;
+    let latest = latest_epoch.load(Ordering::Relaxed);
+    let found = find(ask_all(), master, latest, config.connect_timeout).await?;
+    latest_epoch.fetch_max(found.epoch, Ordering::Relaxed);
     let watched = ask_all();
     config.address = found.address.clone();
     let mut opened = handshake::open(&config, subscriptions).await?;
@@ -65,7 +69,11 @@ pub(crate) async fn open(
     let role = role.map_err(|error| refused(&config, &error, hint))?;
     expect_master(&role, &config.address)?;
     opened.epoch = found.epoch;
-    opened.end_with(failed_over(watched, found.epoch));
+    let latest_epoch = Arc::clone(latest_epoch);
+    opened.end_with(async move {
+        let later = failed_over(watched, found.epoch).await;
+        latest_epoch.fetch_max(later, Ordering::Relaxed);
+    });
     Ok(opened)
 }
 
@@ -81,14 +89,20 @@ fn expect_master(reply: &Reply, address: &Address) -> Result<(), Failure> {
     }
 }
 
-/// Asks all Sentinels at once. The largest epoch wins, not the first answer.
-async fn find(sentinels: Vec<Sentinel>, name: &str, limit: Duration) -> Result<Master, Failure> {
+/// Asks all Sentinels at once. The largest epoch wins, not the first answer. Those that do not know the latest failover
+/// are believed only if no other one answers.
+async fn find(
+    sentinels: Vec<Sentinel>,
+    name: &str,
+    latest: i64,
+    limit: Duration,
+) -> Result<Master, Failure> {
     let majority = sentinels.len() / 2 + 1;
     let mut asked = JoinSet::new();
     for mut sentinel in sentinels {
         asked.spawn(async move { sentinel.ask().await });
     }
-    let names_it = |answer: &Answer| matches!(answer, Answer::Master(_));
+    let names_it = |answer: &Answer| matches!(answer, Answer::Master(it) if it.epoch >= latest);
     let (answers, mut failures) = survey(asked, majority, names_it, limit).await;
     let (mut masters, mut others) = (Vec::new(), None);
     for answer in answers {
@@ -114,10 +128,10 @@ fn known(others: &BTreeSet<String>) -> String {
     }
 }
 
-/// Returns when a Sentinel names a master with a later epoch. It may be the same one, after another that was in
+/// Returns a later epoch when a Sentinel names a master with it. It may be the same one, after another that was in
 /// between. One is asked after the other, so that one that is cut off does not hide a failover, and behind one that
 /// does not answer the next one at once: a former master serves on for about ten seconds.
-async fn failed_over(mut sentinels: Vec<Sentinel>, epoch: i64) {
+async fn failed_over(mut sentinels: Vec<Sentinel>, epoch: i64) -> i64 {
     let mut pauses = Backoff::new(PAUSE, PAUSE);
     let mut patience = PATIENCE;
     loop {
@@ -128,7 +142,7 @@ async fn failed_over(mut sentinels: Vec<Sentinel>, epoch: i64) {
             let asked = timeout(patience, sentinels[0].ask()).await;
             sentinels.rotate_left(1);
             match asked {
-                Ok(Ok(Answer::Master(seen))) if seen.epoch > epoch => return,
+                Ok(Ok(Answer::Master(seen))) if seen.epoch > epoch => return seen.epoch,
                 Ok(Ok(_)) => {
                     answered = Some(began.elapsed());
                     break;

@@ -64,6 +64,7 @@ impl Link {
             suspicion: Notify::new(),
             demoted: Notify::new(),
             misplaced,
+            latest_epoch: Arc::default(),
             pending: AtomicU64::new(0),
             replied: AtomicU64::new(0),
             lacks_replicas: AtomicBool::new(false),
@@ -89,7 +90,7 @@ impl Link {
         let subscriptions = pushed.then_some(&self.subscriptions);
         loop {
             let opening = timeout(config.connect_timeout, async {
-                let mut opened = open(&config, subscriptions).await?;
+                let mut opened = open(&config, subscriptions, &self.latest_epoch).await?;
                 // One that the previous server left. What comes from now on is about this one.
                 self.demoted.notified().now_or_never();
                 let admission = self.admission_of(&mut opened).await?;

@@ -16,7 +16,7 @@ const FIRST_WAITS: Duration = Duration::from_millis(200);
 pub(crate) async fn survey<A: Send + 'static>(
     mut asked: JoinSet<Result<A, Failure>>,
     enough: usize,
-    counts: fn(&A) -> bool,
+    counts: impl Fn(&A) -> bool,
     limit: Duration,
 ) -> (Vec<A>, Vec<Failure>) {
     let mut end = Instant::now() + limit;

@@ -7,7 +7,9 @@ use tokio::process::Command;
 
 use super::{HOW, Peer, directory, is_built_from, java, missing};
 use crate::failure::Outcome;
-use crate::servers::{EtcdCluster, RedisCluster, RedisServer, RedlockServers};
+use crate::servers::{
+    EtcdCluster, MASTER, RedisCluster, RedisServer, RedlockServers, SentinelGroup,
+};
 
 /// A program with a foreign client.
 struct Program {
@@ -185,6 +187,18 @@ impl Redisson {
     pub async fn start_with_all(servers: &RedlockServers, watchdog: Duration) -> Outcome<Peer> {
         let urls: Vec<String> = servers.nodes().iter().map(RedisServer::url).collect();
         Self::start_at(urls.join("+"), watchdog).await
+    }
+
+    /// Starts one that asks Sentinels for the master.
+    ///
+    /// # Errors
+    /// - [`Failure`](crate::Failure) if it does not start.
+    pub async fn start_behind(group: &SentinelGroup, watchdog: Duration) -> Outcome<Peer> {
+        let sentinels = group.ports().into_iter();
+        let urls: Vec<_> = sentinels
+            .map(|it| format!("redis://127.0.0.1:{it}"))
+            .collect();
+        Self::start_at(format!("{MASTER}@{}", urls.join(",")), watchdog).await
     }
 
     async fn start_at(addresses: String, watchdog: Duration) -> Outcome<Peer> {

@@ -10,6 +10,7 @@
 
 mod certificates;
 mod cluster;
+mod cluster_proxies;
 mod etcd;
 mod fake_sentinel;
 mod family;

@@ -15,11 +15,11 @@ use crate::sentinel::refuses_strangers;
 use crate::world::{LONG, Turns, client_of, longest_of_most, store, usable_soon};
 
 /// The lease of the tests in which one must be renewed, and the quarantine.
-const TTL: Duration = Duration::from_secs(3);
+pub(crate) const TTL: Duration = Duration::from_secs(3);
 const SHORT: Duration = Duration::from_millis(500);
-const SOON: Duration = Duration::from_secs(5);
-const NAME: &str = "jobs/cluster";
-const WAYS: [&str; 3] = ["fifo", "resp2", "poll"];
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+pub(crate) const NAME: &str = "jobs/cluster";
+pub(crate) const WAYS: [&str; 3] = ["fifo", "resp2", "poll"];
 
 pub(crate) fn add(suite: TestSuite) -> TestSuite {
     suite
@@ -49,12 +49,16 @@ pub(crate) fn all(cluster: &RedisCluster, way: &str) -> RedisStoreBuilder {
 }
 
 /// How soon it is usable would hide behind a quarantine.
-async fn client(cluster: &RedisCluster, way: &str, ttl: Duration) -> Outcome<LockClient> {
+pub(crate) async fn client(
+    cluster: &RedisCluster,
+    way: &str,
+    ttl: Duration,
+) -> Outcome<LockClient> {
     client_of(all(cluster, way).quarantine(None).connect().await?, ttl)
 }
 
 /// A name for each master, and the number of the node that has it.
-async fn names_of_all(cluster: &RedisCluster) -> Outcome<Vec<(usize, String)>> {
+pub(crate) async fn names_of_all(cluster: &RedisCluster) -> Outcome<Vec<(usize, String)>> {
     let mut names = Vec::<(usize, String)>::new();
     for number in 0.. {
         let name = format!("{NAME}/{number}");

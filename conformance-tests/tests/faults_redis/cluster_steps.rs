@@ -201,24 +201,10 @@ impl World {
     async fn new() -> Outcome<Arc<Self>> {
         let cluster = RedisCluster::forgetful().await?;
         let orders = Arc::<Mutex<HashMap<String, Order>>>::default();
-        let (masters, mut ways) = (&cluster.nodes()[..3], Vec::new());
-        for master in masters {
-            let way = Proxy::start(([127, 0, 0, 1], master.port()).into()).await?;
-            let port = way.addr().port().to_string();
-            master
-                .ask(&["CONFIG", "SET", "cluster-announce-port", &port])
-                .await?;
-            ways.push(way);
-        }
-        let ports: Vec<u16> = ways.iter().map(|way| way.addr().port()).collect();
-        for node in cluster.nodes() {
-            until("all know the proxies", async || {
-                let slots = node.ask(&["CLUSTER", "SLOTS"]).await?;
-                Ok(ports.iter().all(|port| slots.contains(&port.to_string())))
-            })
-            .await?;
-        }
-        for (number, way) in ways.iter().enumerate() {
+        let ways = cluster.behind_proxies().await?;
+        let masters = &ways[..3];
+        let ports: Vec<u16> = masters.iter().map(|way| way.addr().port()).collect();
+        for (number, way) in masters.iter().enumerate() {
             let (orders, other) = (Arc::clone(&orders), ports[(number + 1) % 3]);
             way.judge(move |request| {
                 let request = String::from_utf8_lossy(request);

@@ -6,6 +6,8 @@
 mod carried_reads;
 mod clocks;
 mod cluster;
+mod cluster_failovers;
+mod cluster_outages;
 mod cluster_steps;
 mod connections;
 mod data;
@@ -20,8 +22,10 @@ mod redlock_nodes;
 mod redlock_steps;
 mod sections;
 mod sentinel;
+mod sentinel_failovers;
 mod shards;
 mod shared;
+mod slot_moves;
 mod stalls;
 mod waiters;
 mod world;
@@ -90,6 +94,8 @@ fn tests() -> TestSuite {
         .test(proxies::list_refused_by_the_proxy_fails_alone)
         .test(proxies::server_that_the_proxy_cannot_reach_is_unavailable);
     let suite = redlock::add(shards::add(cluster::add(quarantine::add(suite))));
+    let suite = cluster_failovers::add(slot_moves::add(cluster_outages::add(suite)));
+    let suite = sentinel_failovers::add(suite);
     redlock_guards::add(redlock_nodes::add(suite))
         .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)
         .and(proxied)

@@ -43,7 +43,7 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(waiter_does_not_trust_a_message_that_no_replica_has)
 }
 
-fn behind(group: &SentinelGroup, way: &str) -> RedisStoreBuilder {
+pub(crate) fn behind(group: &SentinelGroup, way: &str) -> RedisStoreBuilder {
     let hosts = group.ports().into_iter().map(|port| ("127.0.0.1", port));
     store(way, 0).ttl(TTL).sentinel(hosts, MASTER)
 }

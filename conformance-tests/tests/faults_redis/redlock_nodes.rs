@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::proxy::{Direction, Flow};
+use conformance_tests::proxy::{Direction, Flow, Proxy};
 use conformance_tests::servers::{RedisServer, RedlockServers};
 use conformance_tests::task::{acquire, hand_over, until, within};
 use conformance_tests::{Failure, Outcome, TestSuite, ensure};
@@ -12,7 +12,7 @@ use lockkit_redis::RedisStore;
 use tokio::time::sleep;
 
 use crate::redlock::{
-    LATE, NAME, SOON, TTL, client, having, nodes, proxies, renewed, store, take_everywhere,
+    Hosts, LATE, NAME, SOON, TTL, client, having, nodes, proxies, renewed, store, take_everywhere,
 };
 use crate::world::LONG;
 
@@ -26,6 +26,7 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(try_leaves_nothing_at_a_slow_node)
         .test(flushed_scripts_of_nodes_leave_no_hold)
         .test(killed_connections_of_nodes_lose_nothing)
+        .test(reset_of_all_connections_loses_nothing)
 }
 
 /// As after clients that saw a clock that is ahead.
@@ -268,11 +269,44 @@ async fn flushed_scripts_of_nodes_leave_no_hold() -> Outcome {
 
 async fn killed_connections_of_nodes_lose_nothing() -> Outcome {
     let servers = RedlockServers::forgetful().await?;
-    let (holder, other) = (renewed(&servers, TTL).await?, renewed(&servers, TTL).await?);
+    let nodes = servers.nodes();
+    let kill = async || by_another(nodes, &["CLIENT", "KILL", "TYPE", "normal"]).await;
+    cut_connections_lose_nothing(&servers, servers.hosts().collect(), kill).await
+}
+
+/// All at once, as a switch that restarts.
+async fn reset_of_all_connections_loses_nothing() -> Outcome {
+    let servers = RedlockServers::forgetful().await?;
+    let (proxies, hosts) = proxies(&servers).await?;
+    let connections = || proxies.iter().map(|it| it.counts().connections);
+    let reset = async || {
+        let before: Vec<u64> = connections().collect();
+        proxies.iter().for_each(Proxy::reset);
+        until("all are connected again", async || {
+            Ok(connections()
+                .zip(&before)
+                .all(|(now, before)| now > *before))
+        })
+        .await
+    };
+    cut_connections_lose_nothing(&servers, hosts, reset).await
+}
+
+async fn cut_connections_lose_nothing(
+    servers: &RedlockServers,
+    hosts: Hosts,
+    cut: impl AsyncFn() -> Outcome,
+) -> Outcome {
+    let lease = Lease::renewed(TTL);
+    let (holder, other) = (
+        client(hosts.clone(), lease).await?,
+        client(hosts, lease).await?,
+    );
     let guard = holder.lock(NAME)?.acquire().await?;
     let mut waiter = acquire(&other.lock(NAME)?);
-    for _ in 0..3 {
-        by_another(servers.nodes(), &["CLIENT", "KILL", "TYPE", "normal"]).await?;
+    // Longer than the lease.
+    for _ in 0..4 {
+        cut().await?;
         waiter.waits_for(Duration::from_secs(1)).await?;
     }
     guard.check()?;

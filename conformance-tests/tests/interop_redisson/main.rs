@@ -5,6 +5,7 @@ mod exclusion;
 mod kinds;
 mod operators;
 mod redlock;
+mod sentinel;
 mod tokens;
 mod waking;
 mod world;
@@ -44,5 +45,6 @@ fn tests() -> TestSuite {
     .test(kinds::our_shared_holds_exclude_all_kinds_of_redisson)
     .test(kinds::all_kinds_of_redisson_exclude_our_shared_holds)
     .test(cluster::both_exclude_each_other_and_are_served)
+    .test(sentinel::both_exclude_each_other_and_are_served_over_a_failover)
     .test(redlock::both_exclude_each_other_on_a_majority)
 }

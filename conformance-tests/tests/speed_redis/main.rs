@@ -9,6 +9,7 @@
 
 mod bare;
 mod crowd;
+mod failovers;
 mod holds;
 mod modes;
 mod peers;
@@ -35,6 +36,8 @@ fn tests() -> TestSuite {
         .test(solo::section_is_two_round_trips)
         .test(solo::cycle_behind_sentinels_is_two_round_trips)
         .test(solo::cycle_in_a_cluster_is_two_round_trips)
+        .test(failovers::acks_cost_no_round_trip_of_the_client)
+        .test(failovers::quarantine_costs_little)
         .test(redlock::cycle_of_five_nodes_is_two_round_trips)
         .test(redlock::eight_clients_of_five_nodes_hand_over)
         .test(solo::cycle_costs_little_more_than_its_scripts)

@@ -21,7 +21,8 @@ import org.redisson.config.Config;
  * Redisson behind lines of text.
  *
  * <p>Arguments: the server's address, or those of a cluster with commas in between, or those of servers that know
- * nothing of each other with pluses in between, and the watchdog's lease in milliseconds. A command is a line
+ * nothing of each other with pluses in between, or the name of a master, {@code @} and the addresses of its Sentinels,
+ * and the watchdog's lease in milliseconds. A command is a line
  * {@code THREAD VERB KIND NAME [NUMBERS]}; its answer is a line that begins with the same word. Each
  * thread has its own queue of commands, and is an owner of locks of its own. The kinds are
  * {@code plain}, {@code fenced}, {@code read}, {@code write} and {@code red}, a lock in all servers. The end of the input ends it.
@@ -39,17 +40,24 @@ public final class Peer {
   public static void main(String[] arguments) throws Exception {
     List<RedissonClient> clients = new ArrayList<>();
     for (String addresses : arguments[0].split("\\+")) {
-      clients.add(connect(addresses.split(","), Long.parseLong(arguments[1])));
+      clients.add(connect(addresses, Long.parseLong(arguments[1])));
     }
     new Peer(clients).serve();
     // Threads of the client, and commands that wait for ever, must not keep the process.
     Runtime.getRuntime().halt(0);
   }
 
-  private static RedissonClient connect(String[] addresses, long watchdog) {
+  private static RedissonClient connect(String where, long watchdog) {
+    int at = where.indexOf('@');
+    String[] addresses = where.substring(at + 1).split(",");
     Config config = new Config();
     config.setThreads(2).setNettyThreads(2).setLockWatchdogTimeout(watchdog);
-    if (addresses.length > 1) {
+    if (at > 0) {
+      config
+          .useSentinelServers()
+          .setMasterName(where.substring(0, at))
+          .addSentinelAddress(addresses);
+    } else if (addresses.length > 1) {
       config.useClusterServers().addNodeAddress(addresses);
     } else {
       config
