@@ -78,7 +78,7 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
     let suite = TestSuite::new(name, D::missing());
     #[cfg(feature = "mutants")]
     let suite = suite.test(steps::step_returns_its_true_outcome_whichever_request_fails::<D>);
-    suite
+    let suite = suite
         .test(sessions::killed_sessions_lose_neither_leases_nor_waiters::<D>)
         .test(sessions::killed_pin_is_a_loss_at_once::<D>)
         .test(sessions::no_check_passes_after_a_takeover_from_a_killed_session::<D>)
@@ -115,7 +115,13 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(quiet::contention_causes_no_error_of_the_server::<D>)
         .test(quiet::works_under_strict_isolation::<D>)
         .test(quiet::documented_rights_are_enough::<D>)
-        .test(rows::purge_deletes_locks_unused_for_long::<D>)
+        .test(rows::purge_deletes_locks_unused_for_long::<D>);
+    of_transactions::<D>(suite).and(clocks)
+}
+
+/// Transactions of the application.
+fn of_transactions<D: world::Database>(suite: TestSuite) -> TestSuite {
+    suite
         .test(guarded::stale_holder_commits_nothing::<D>)
         .test(guarded::released_hold_commits_nothing::<D>)
         .test(guarded::no_client_takes_over_before_the_commit::<D>)
@@ -132,5 +138,4 @@ fn of_a_database<D: world::Database>(name: &'static str, clock: &'static str) ->
         .test(release_in::release_is_one_round_trip_and_may_be_cancelled::<D>)
         .test(release_in::sections_follow_each_other::<D>)
         .test(release_in::releases_under_strict_isolation_lose_no_write::<D>)
-        .and(clocks)
 }
