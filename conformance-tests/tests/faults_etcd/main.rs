@@ -72,13 +72,8 @@ fn tests() -> TestSuite {
         .test(access::user_of_one_lock_needs_only_its_keys)
         .test(network::reopens_broken_streams_with_backoff)
         .test(messages::connection_error_names_server)
-        .test(outcomes::request_that_no_server_takes_is_rejected)
-        .test(outcomes::guarded_work_with_an_ended_lease_is_rejected)
-        .test(outcomes::request_without_a_connection_was_not_sent)
-        .test(outcomes::lost_grant_of_a_lease_makes_no_key)
-        .test(outcomes::token_base_has_a_limit)
         .test(listing::many_leases_are_read_at_once);
-    let suite = sections::add(suite);
+    let suite = outcomes::add(sections::add(suite));
     #[cfg(feature = "mutants")]
     let suite = suite
         .test(requests::failed_request_does_not_block_others)

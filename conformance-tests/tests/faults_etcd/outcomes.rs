@@ -6,7 +6,7 @@ use std::time::Duration;
 use conformance_tests::proxy::{Direction, Flow};
 use conformance_tests::servers::EtcdCluster;
 use conformance_tests::task::within;
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::{Failure, Outcome, TestSuite, ensure};
 use etcd_client::{GetOptions, PutOptions, Txn, TxnOp};
 use lockkit_core::contract::{DistributedLock as _, Ticket};
 use lockkit_core::{
@@ -22,6 +22,15 @@ use crate::world::{LONG, SOON, behind, builder, client, client_of, proxy};
 const LARGE: usize = 3 << 20;
 /// More than servers keep a lease for.
 const AGES: Duration = Duration::from_secs(300 * 365 * 86_400);
+
+pub(crate) fn add(suite: TestSuite) -> TestSuite {
+    suite
+        .test(request_that_no_server_takes_is_rejected)
+        .test(guarded_work_with_an_ended_lease_is_rejected)
+        .test(request_without_a_connection_was_not_sent)
+        .test(lost_grant_of_a_lease_makes_no_key)
+        .test(token_base_has_a_limit)
+}
 
 fn fenced<'a>(client: &'a LockClient, guard: &Guard) -> Outcome<Fenced<'a>> {
     Fenced::by(client, guard).ok_or_else(|| Failure::new("the store is etcd"))
@@ -39,7 +48,7 @@ fn has_outcome(error: &BackendError, outcome: Effect) -> Outcome {
     ensure(error.outcome() == outcome, format!("{error:?}"))
 }
 
-pub(crate) async fn request_that_no_server_takes_is_rejected() -> Outcome {
+async fn request_that_no_server_takes_is_rejected() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let proxy = proxy(&cluster).await?;
@@ -71,7 +80,7 @@ pub(crate) async fn request_that_no_server_takes_is_rejected() -> Outcome {
     ensure(made == 1, format!("{made} connections"))
 }
 
-pub(crate) async fn guarded_work_with_an_ended_lease_is_rejected() -> Outcome {
+async fn guarded_work_with_an_ended_lease_is_rejected() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let client = client(&cluster, LONG).await?;
     let guard = client.lock("jobs")?.acquire().await?;
@@ -86,7 +95,7 @@ pub(crate) async fn guarded_work_with_an_ended_lease_is_rejected() -> Outcome {
 }
 
 /// The user must be authenticated first, and the answer to that does not come.
-pub(crate) async fn request_without_a_connection_was_not_sent() -> Outcome {
+async fn request_without_a_connection_was_not_sent() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     guarded(&cluster).await?;
     let proxy = proxy(&cluster).await?;
@@ -106,7 +115,7 @@ pub(crate) async fn request_without_a_connection_was_not_sent() -> Outcome {
 }
 
 /// An attempt puts no key before the server has granted the lease.
-pub(crate) async fn lost_grant_of_a_lease_makes_no_key() -> Outcome {
+async fn lost_grant_of_a_lease_makes_no_key() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let proxy = proxy(&cluster).await?;
     let store = builder(&[proxy.addr().port()]).connect().await?;
@@ -119,7 +128,7 @@ pub(crate) async fn lost_grant_of_a_lease_makes_no_key() -> Outcome {
     ensure(store.counts().tickets == 0, format!("{:?}", store.counts()))
 }
 
-pub(crate) async fn token_base_has_a_limit() -> Outcome {
+async fn token_base_has_a_limit() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let largest = FencingToken::LARGEST_BASE;
     let of = |base| builder(&cluster.ports()).token_base(base).connect();
