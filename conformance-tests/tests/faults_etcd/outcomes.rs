@@ -18,6 +18,11 @@ use crate::access::{PASSWORD, guarded};
 use crate::sessions::ticket;
 use crate::world::{LONG, SOON, behind, builder, client, client_of, proxy};
 
+/// More than servers take in one request.
+const LARGE: usize = 3 << 20;
+/// More than servers keep a lease for.
+const AGES: Duration = Duration::from_secs(300 * 365 * 86_400);
+
 pub(crate) fn add(suite: TestSuite) -> TestSuite {
     suite
         .test(request_that_no_server_takes_is_rejected)
@@ -26,11 +31,6 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(lost_grant_of_a_lease_makes_no_key)
         .test(token_base_has_a_limit)
 }
-
-/// More than servers take in one request.
-const LARGE: usize = 3 << 20;
-/// More than servers keep a lease for.
-const AGES: Duration = Duration::from_secs(300 * 365 * 86_400);
 
 fn fenced<'a>(client: &'a LockClient, guard: &Guard) -> Outcome<Fenced<'a>> {
     Fenced::by(client, guard).ok_or_else(|| Failure::new("the store is etcd"))

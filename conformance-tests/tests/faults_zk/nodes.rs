@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::loss::loss_of;
+use conformance_tests::proxy::{Direction, Flow, Proxy};
 use conformance_tests::setups::ZkSetup;
 use conformance_tests::task::{acquire, elsewhere, spawn, until, within};
 use conformance_tests::{Failure, Outcome, ensure};
@@ -229,4 +230,35 @@ pub(crate) async fn hold_ends_with_the_runtime_of_its_client() -> Outcome {
     .await?;
     plot.queued(0).await?;
     ensure(store.tickets() == 0, "a ticket is kept")
+}
+
+/// The change of a node ends its watch: its deletion is seen only once it is watched again.
+pub(crate) async fn changed_node_of_a_waiter_is_no_grant_before_it_is_watched() -> Outcome {
+    let plot = Plot::new().await?;
+    let proxy = Proxy::start(([127, 0, 0, 1], plot.port).into()).await?;
+    let waiting = client(plot.builder_at(proxy.addr().port()).session(LONG)).await?;
+    let (first, second) = (plot.lock().await?, waiting.lock("jobs")?);
+    for _ in 0..5 {
+        let guard = first.acquire().await?;
+        let mut waiter = acquire(&second);
+        plot.queued(2).await?;
+        waiter.waits_for(Duration::from_millis(300)).await?;
+        // The events come together, and what the client sends then does not arrive.
+        proxy.flow(Direction::Reply, Flow::Hold);
+        let queue = plot.queue().await?;
+        let own = queue.last().ok_or_else(|| Failure::new("no node waits"))?;
+        let own = format!("{}/{own}", plot.dir());
+        plot.bare.set_data(&own, b"", None).await?;
+        plot.bare.delete(&own, None).await?;
+        guard.release().await?;
+        sleep(Duration::from_millis(100)).await;
+        proxy.flow(Direction::Request, Flow::Hold);
+        proxy.flow(Direction::Reply, Flow::Pass);
+        waiter.waits_for(Duration::from_millis(300)).await?;
+        proxy.heal();
+        let guard = within(SOON, waiter.soon()).await???;
+        guard.check()?;
+        guard.release().await?;
+    }
+    Ok(())
 }
