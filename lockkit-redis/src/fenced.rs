@@ -37,7 +37,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// Takes the text of a script as the server's `EVAL` would: `KEYS`, `ARGV`, one `return`.
+    /// Takes the text of a script as the server's `EVAL` would: `KEYS`, `ARGV`, one `return`. An error in a list that it
+    /// returns is a part of its reply, and not its failure.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self {

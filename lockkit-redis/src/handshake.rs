@@ -117,8 +117,8 @@ impl Opened {
 /// Why there is no connection.
 pub(crate) type Failure = (Outcome, String);
 
-/// Makes a connection within `connect_timeout`. If it fails, no request was sent. Without messages it speaks RESP2 and
-/// nothing else precedes its requests, for proxies and for single questions.
+/// Makes a connection within `connect_timeout`. If it fails, no request was sent. One without subscriptions speaks
+/// RESP2 and only logs in, for proxies and for single questions.
 pub(crate) async fn open(
     config: &RedisStoreBuilder,
     subscriptions: Option<&Arc<Subscriptions>>,
