@@ -113,7 +113,13 @@ pub(crate) const fn method(topic: Topic) -> &'static str {
              of contenders one at a time, of four names each by itself, all sent at once."
         }
         Topic::Sections => {
-            "All contenders read one number, add one and write it, without a pause. With lockkit they do so in a              section: the lock is granted, and the write releases it. The contenders are in at most four              processes, each with a client of its own on Redis and etcd. The bare operations have no lock:              WATCH and EXEC on Redis, a transaction that compares the revision on etcd, the version of a node on              ZooKeeper, SERIALIZABLE on PostgreSQL, each with retries; with a row lock, SELECT FOR UPDATE, and on              SQLite BEGIN IMMEDIATE. Each round checks that no update is lost. A latency is that of a whole              update, with its retries."
+            "All contenders read one number, add one and write it, without a pause. With lockkit they do so \
+             in a section: the lock is granted, and the write releases it. The contenders are in at most four \
+             processes, each with a client of its own on Redis and etcd. The bare operations have no lock: \
+             WATCH and EXEC on Redis, a transaction that compares the revision on etcd, the version of a node \
+             on ZooKeeper, SERIALIZABLE on PostgreSQL, each with retries; with a row lock, SELECT FOR UPDATE, \
+             and on SQLite BEGIN IMMEDIATE. Each round checks that no update is lost. A latency is that of a \
+             whole update, with its retries."
         }
         Topic::Distance => {
             "The same through a proxy on this machine that delays each direction and counts round trips."
@@ -209,6 +215,8 @@ pub(crate) fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+
     use super::*;
 
     #[test]
@@ -225,6 +233,15 @@ mod tests {
         ];
         for (number, unit, text) in cases {
             assert_eq!(value(number, unit), text);
+        }
+    }
+
+    #[test]
+    fn sentences_have_single_spaces() {
+        for topic in Topic::value_variants() {
+            for text in [title(*topic), method(*topic)] {
+                assert!(!text.contains("  "), "{text}");
+            }
         }
     }
 
