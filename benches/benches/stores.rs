@@ -21,7 +21,7 @@ use conformance_tests::servers::{
     EtcdCluster, EtcdCommand, MysqlPrograms, MysqlServer, PostgresPrograms, PostgresServer,
     RedisServer, RedlockServers, ZkCommand, ZkServer, guardian,
 };
-use lockkit_bench::report::LOCK_OF;
+use lockkit_bench::report::{LOCK_OF, Report};
 use lockkit_bench::{Bench, Peer, Program};
 
 /// The default; the word after `--time` sets another.
@@ -32,14 +32,27 @@ fn main() -> ExitCode {
         return code;
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let failures = runtime.block_on(measure());
-    for failure in &failures {
-        eprintln!("{failure}");
-    }
-    match failures.is_empty() {
+    let report = runtime.block_on(measure());
+    println!("{}", report.to_table());
+    save(&report);
+    match report.failures.is_empty() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
+}
+
+/// Also among the results, if everything was measured.
+fn save(report: &Report) {
+    let into = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
+    std::fs::create_dir_all(&into).unwrap();
+    std::fs::write(into.join("stores.json"), report.to_json().unwrap()).unwrap();
+    std::fs::write(into.join("stores.html"), report.to_page()).unwrap();
+    let keep = std::env::args().any(|word| word == "--keep");
+    if keep && report.failures.is_empty() {
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/stores.json");
+        std::fs::write(results, report.to_json().unwrap()).unwrap();
+    }
+    println!("{} has the plots", into.join("stores.html").display());
 }
 
 /// What is not installed, and why.
@@ -94,8 +107,7 @@ fn with_peers(mut bench: Bench, stores: &[String], left_out: &mut LeftOut) -> Be
     bench
 }
 
-/// Returns what could not be measured. Then nothing is saved as a result.
-async fn measure() -> Vec<String> {
+async fn measure() -> Report {
     let place = tempfile::tempdir().unwrap();
     let at = place.path().display();
     let mut stores = vec![
@@ -143,19 +155,7 @@ async fn measure() -> Vec<String> {
     for line in left_out.0 {
         bench = bench.left_out(line);
     }
-    let report = bench.run().await.unwrap();
-    println!("{}", report.to_table());
-    let into = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");
-    std::fs::create_dir_all(&into).unwrap();
-    std::fs::write(into.join("stores.json"), report.to_json().unwrap()).unwrap();
-    std::fs::write(into.join("stores.html"), report.to_page()).unwrap();
-    let keep = std::env::args().any(|word| word == "--keep");
-    if keep && report.failures.is_empty() {
-        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/stores.json");
-        std::fs::write(results, report.to_json().unwrap()).unwrap();
-    }
-    println!("{} has the plots", into.join("stores.html").display());
-    report.failures
+    bench.run().await.unwrap()
 }
 
 fn seconds() -> u64 {
