@@ -292,10 +292,7 @@ fn attempt(step: &Step, ticket: &Ticket, reply: &Reply) -> Result<Attempt> {
 /// Why the lock was neither granted nor found held.
 pub(crate) fn refusal(step: &Step, name: &LockName, reply: &Reply) -> BackendError {
     match reply.as_list() {
-        [Reply::Int(-1)] => {
-            let why = "the ticket was released before";
-            fault(step.name, Outcome::Rejected, why)
-        }
+        [Reply::Int(-1)] => BackendError::released(BACKEND, step.name),
         [Reply::Int(-2), kind] => wrong_type(step, name, kind.as_str().unwrap_or("unknown")),
         _ => unreadable(step.name),
     }

@@ -241,7 +241,7 @@ fn field<'a>(state: &'a Reply, name: &str) -> Option<&'a Reply> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
@@ -287,7 +287,7 @@ mod tests {
             }
         };
         tokio::select! {
-            () = failed_over(vec![sentinel], 1) => panic!("there was no failover"),
+            _ = failed_over(vec![sentinel], 1) => panic!("there was no failover"),
             () = answered => {}
         }
         assert_eq!(counts[0].load(Ordering::Relaxed), 2);
