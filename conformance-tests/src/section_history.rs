@@ -133,8 +133,6 @@ impl<'a> SectionHistory<'a> {
         let enough = stored.entries.len() >= FEWEST;
         ensure(enough, format!("{} sections", stored.entries.len()))?;
         ensure(missing.is_none(), format!("{missing:?} met no holder"))?;
-        let confirmed = count(Phase::Ok) == count(Phase::Invoke);
-        ensure(!confirmed, "every commit was confirmed")?;
         ensure(dropped != Some(0), "no reply was lost")
     }
 }

@@ -66,7 +66,8 @@ pub(crate) async fn locked_row_delays_no_other<D: Database>() -> Outcome {
     }
     let server = Arc::new(server);
     let locked = [7, 8];
-    let foreign = locked.map(|number| lock_row(&server, &format!("held/{number}"), TTL * 3));
+    // Until the attempts below have ended: the renewal of a reader waits for its row for a while.
+    let foreign = locked.map(|number| lock_row(&server, &format!("held/{number}"), TTL * 5));
     for number in locked {
         renew_until_skipped(&client, &guards, number).await?;
     }
