@@ -17,8 +17,6 @@ use crate::config::EtcdStoreBuilder;
 use crate::error::{BACKEND, Result, fault};
 use crate::shared::Shared;
 
-const TOKEN_BASE: &str = "`token_base` is too large: set it to less than 2^62";
-
 /// Keeps locks in an etcd cluster.
 ///
 /// A clone is the same store, with the same session.
@@ -76,9 +74,8 @@ impl EtcdStoreBuilder {
     pub async fn connect(self) -> Result<EtcdStore> {
         let runtime = Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
-        if self.token_base > FencingToken::LARGEST_BASE {
-            return Err(fault("connect", Outcome::Rejected, TOKEN_BASE));
-        }
+        FencingToken::check_base(self.token_base)
+            .map_err(|why| fault("connect", Outcome::Rejected, why))?;
         let shared = Arc::new(Shared::new(self, runtime));
         let watcher = shared.runtime.spawn(Arc::clone(&shared).read_events());
         let store = EtcdStore {

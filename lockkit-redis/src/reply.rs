@@ -88,15 +88,8 @@ impl Reply {
             }
             Value::Attribute { data, .. } => Self::of(*data),
             Value::ServerError(error) => {
-                let words = [Some(error.code()), error.details()];
-                Self::Bytes(
-                    words
-                        .into_iter()
-                        .flatten()
-                        .collect::<Vec<_>>()
-                        .join(" ")
-                        .into(),
-                )
+                let details = error.details().map(|details| format!(" {details}"));
+                Self::Bytes([error.code(), &details.unwrap_or_default()].concat().into())
             }
             _ => Self::Nil,
         }

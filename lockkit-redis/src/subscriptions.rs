@@ -44,8 +44,10 @@ pub(crate) struct Subscriptions {
     pub(crate) waiters: Arc<Waiters>,
     /// Locked before the waiters, where both are.
     channels: Mutex<Channels>,
-    /// Notified when a channel is to be subscribed, or to be unsubscribed because of its messages.
-    pub(crate) due: Notify,
+    /// Notified when a channel is to be subscribed.
+    pub(crate) wanted: Notify,
+    /// Notified when a channel is to be unsubscribed because of its messages.
+    pub(crate) unheeded: Notify,
     /// Notified when the channels of locks are others than before.
     pub(crate) changed: Notify,
 }
@@ -74,7 +76,8 @@ impl Subscriptions {
             trusts_messages,
             waiters,
             channels: Mutex::default(),
-            due: Notify::new(),
+            wanted: Notify::new(),
+            unheeded: Notify::new(),
             changed: Notify::new(),
         }
     }
@@ -102,7 +105,7 @@ impl Subscriptions {
         let lock = lock.or_insert_with_key(|channel| {
             // Once it is subscribed, the ticket tries again.
             wanted.push(channel.clone());
-            self.due.notify_one();
+            self.wanted.notify_one();
             self.changed.notify_one();
             LockChannel {
                 name: name.clone(),
@@ -142,7 +145,7 @@ impl Subscriptions {
         if !self.waiters.is_watched(&lock.name) {
             lock.unheeded = lock.unheeded.saturating_add(1);
             if lock.unheeded == MAX_UNHEEDED {
-                self.due.notify_one();
+                self.unheeded.notify_one();
             }
         }
         self.waiters.wake(&lock.name);

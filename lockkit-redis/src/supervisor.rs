@@ -201,8 +201,11 @@ impl Link {
                         continue;
                     }
                 }
-                () = self.subscriptions.due.notified() => {
+                () = self.subscriptions.wanted.notified() => {
                     self.subscribe(&mut opened).await?;
+                    continue;
+                }
+                () = self.subscriptions.unheeded.notified() => {
                     self.unsubscribe(&mut opened).await?;
                     continue;
                 }

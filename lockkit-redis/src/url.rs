@@ -44,10 +44,12 @@ impl RedisStoreBuilder {
         let unix = url.scheme() == "redis+unix";
         let sentinel = url.scheme().ends_with("+sentinel");
         let cluster = url.scheme().ends_with("+cluster");
-        let scheme = url.scheme().to_owned();
-        if scheme.starts_with("rediss") {
-            this.tls = url.tls(&scheme, cfg!(feature = "tls"))?;
-        }
+        let secure = match (sentinel, cluster) {
+            (true, _) => "rediss+sentinel",
+            (_, true) => "rediss+cluster",
+            _ => "rediss",
+        };
+        this.tls = url.tls(secure, cfg!(feature = "tls"))?;
         if sentinel {
             this.sentinel_user = url.options.text("sentinel_user");
             this.sentinel_password = url.options.text("sentinel_password");

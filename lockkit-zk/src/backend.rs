@@ -16,8 +16,6 @@ use crate::config::ZkStoreBuilder;
 use crate::error::{BACKEND, Result, fault};
 use crate::shared::Shared;
 
-const TOKEN_BASE: &str = "`token_base` is too large: set it to less than 2^62";
-
 /// Keeps locks in an ensemble of ZooKeeper servers.
 ///
 /// A clone is the same store, with the same session. When the last one is gone the session is closed,
@@ -53,9 +51,8 @@ impl ZkStoreBuilder {
     pub async fn connect(self) -> Result<ZkStore> {
         Handle::try_current()
             .map_err(|error| fault("connect", Outcome::Rejected, error.to_string()))?;
-        if self.token_base > FencingToken::LARGEST_BASE {
-            return Err(fault("connect", Outcome::Rejected, TOKEN_BASE));
-        }
+        FencingToken::check_base(self.token_base)
+            .map_err(|why| fault("connect", Outcome::Rejected, why))?;
         let shared = Arc::new(Shared::connect(self).await?);
         Ok(ZkStore { shared })
     }

@@ -133,7 +133,8 @@ impl Session {
     }
 
     /// Sends a `sync`, which proves with its answer that the session was alive when it was sent: only the
-    /// leader answers it, or one that was cut off and has not noticed, see "Settings of the servers". Requests that are sent after it see all writes that were acknowledged before. INV-2.
+    /// leader answers it, or one that was cut off and has not noticed, see "Settings of the servers". Requests that are
+    /// sent after it see all writes that were acknowledged before. INV-2.
     pub(crate) fn heartbeat(
         &self,
         operation: &'static str,

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use conformance_tests::Outcome;
 use conformance_tests::foreign::{Peer, Redisson};
 use conformance_tests::servers::RedisServer;
-use lockkit_core::{Lease, LockClient, Queueing};
+use conformance_tests::task::{acquire, until, within};
+use conformance_tests::{Outcome, ensure};
+use lockkit_core::{Lease, Lock, LockClient, Queueing};
 use lockkit_redis::{Protocol, RedisStore, RedisStoreBuilder};
 
 /// Longer than any test: no lease ends and no waiter polls before the end of a test.
@@ -61,4 +62,39 @@ pub(crate) async fn client(store: RedisStoreBuilder, ttl: Duration) -> Outcome<L
     Ok(LockClient::builder(store)
         .lease(Lease::renewed(ttl))
         .build()?)
+}
+
+/// Each side holds, misses and waits for the lock of the other, which wakes it. `count` is the command that counts those
+/// who listen at the server of the lock.
+pub(crate) async fn take_turns(
+    lock: &Lock,
+    redisson: &mut Peer,
+    kind: &str,
+    server: &RedisServer,
+    count: &str,
+) -> Outcome {
+    let name = lock.name();
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    let listens = async || {
+        let listeners = server.ask(&["PUBSUB", count, &channel]).await?;
+        Ok(listeners[1] == "1")
+    };
+    let guard = lock.acquire().await?;
+    let tried = format!("a lock {kind} {name} 0 -1");
+    redisson.expect(&tried, "missed").await?;
+    redisson
+        .send(&format!("a lock {kind} {name} -1 -1"))
+        .await?;
+    until("Redisson listens", listens).await?;
+    guard.release().await?;
+    let answer = within(SOON, redisson.answer("a")).await??;
+    ensure(answer.starts_with("got"), answer)?;
+
+    ensure(lock.try_acquire().await?.is_none(), "both hold the lock")?;
+    let mut waiter = acquire(lock);
+    until("we listen", listens).await?;
+    waiter.waits_for(Duration::from_millis(50)).await?;
+    let unlock = format!("a unlock {kind} {name}");
+    redisson.expect(&unlock, "done").await?;
+    Ok(within(SOON, waiter.soon()).await???.release().await?)
 }

@@ -224,11 +224,11 @@ impl Queued {
         let polls = self.turn.polls;
         self.turn.polls += 1;
         let (rules, ttl) = (&context.capabilities, self.turn.ticket.ttl);
-        self.pause(pause(rules, ttl, &held, polls, jitter()))
+        self.attempt_after(pause(rules, ttl, &held, polls, jitter()))
     }
 
     /// Attempts again after this time, if a caller waits still.
-    fn pause(&self, pause: Duration) -> Step {
+    fn attempt_after(&self, pause: Duration) -> Step {
         match self.leave_if_idle() {
             true => Step::Done,
             false => Step::Pause(pause),
@@ -253,7 +253,7 @@ impl Queued {
         });
         let capabilities = self.shared.context.capabilities;
         let pause = self.pauses.pause();
-        self.pause(pause.min(recheck(&capabilities, self.turn.ticket.ttl)))
+        self.attempt_after(pause.min(recheck(&capabilities, self.turn.ticket.ttl)))
     }
 
     fn fail(&self, error: impl Fn(&Waiter) -> Option<Error>) {

@@ -51,6 +51,18 @@ impl FencingToken {
     #[doc(hidden)]
     pub const LARGEST_BASE: u64 = (1 << 62) - 1;
 
+    /// Checks a base.
+    ///
+    /// # Errors
+    /// - What to do about one that is too large.
+    #[doc(hidden)]
+    pub const fn check_base(base: u64) -> Result<(), &'static str> {
+        match base <= Self::LARGEST_BASE {
+            true => Ok(()),
+            false => Err("`token_base` is too large: set it to less than 2^62"),
+        }
+    }
+
     /// The token of a store's own revision, above a base that the operator chose, which is below
     /// 2<sup>62</sup>.
     #[must_use]

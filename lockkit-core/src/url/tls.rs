@@ -61,7 +61,8 @@ impl StoreUrl {
     /// whether the store was built with TLS.
     ///
     /// # Errors
-    /// - [`InvalidUrl`] if it was not, if another scheme has one of the options, or if `cert` is given without `key` or the other way round.
+    /// - [`InvalidUrl`] if it was not, if another scheme has one of the options, or if `cert` is given without `key` or
+    ///   the other way round.
     pub fn tls(&mut self, secure: &str, supported: bool) -> Result<Option<Tls>, InvalidUrl> {
         if self.scheme != secure {
             for option in ["ca", "cert", "key"] {

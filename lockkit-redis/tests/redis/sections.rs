@@ -16,6 +16,12 @@ async fn lock(server: &Server) -> Lock {
     client.lock(NAME).unwrap()
 }
 
+async fn lock_of_owner(server: &Server) -> Lock {
+    let client = LockClient::new(server.open().await).unwrap();
+    let lock = client.lock(NAME).unwrap();
+    lock.with_owner(&client.owner()).unwrap()
+}
+
 fn get() -> Command {
     Command::new("GET").arg("{cart:7}:state")
 }
@@ -195,9 +201,7 @@ async fn refuses_what_it_cannot_do() {
 #[tokio::test]
 async fn owner_reads_again() {
     let server = Server::start(&[]).await;
-    let client = LockClient::new(server.open().await).unwrap();
-    let lock = client.lock(NAME).unwrap();
-    let lock = lock.with_owner(&client.owner()).unwrap();
+    let lock = lock_of_owner(&server).await;
     let section = Section::of(&lock).read(get());
     let (outer, _) = section.enter().await.unwrap();
     server.cli(&["SET", "{cart:7}:state", "new"]);
@@ -219,9 +223,7 @@ async fn owner_reads_again() {
 #[tokio::test]
 async fn reads_of_a_message_behind_its_reply_are_left_out() {
     let server = Server::start(&[]).await;
-    let client = LockClient::new(server.open().await).unwrap();
-    let lock = client.lock(NAME).unwrap();
-    let lock = lock.with_owner(&client.owner()).unwrap();
+    let lock = lock_of_owner(&server).await;
     let section = Section::of(&lock).read(get());
     let (outer, _) = section.enter().await.unwrap();
     server.cli(&["SET", "{cart:7}:state", "new"]);
