@@ -223,8 +223,6 @@ async fn short_freeze_of_the_server_ends_no_hold(ctx: &Ctx) -> Outcome {
     let guard = a.acquire().await?;
     let waiter = acquire(&b);
     ctx.server()?.freeze()?;
-    // The signal acts a moment later.
-    sleep(Duration::from_millis(50)).await;
     let response = timeout(ctx.ttl() / 3, b.inspect()).await;
     ctx.server()?.thaw()?;
     let failed = !matches!(response, Ok(Ok(_)));

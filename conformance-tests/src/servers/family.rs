@@ -27,6 +27,14 @@ pub(super) fn signal(signal: Signal) {
     }
 }
 
+/// Waits until a child of this process has stopped, or ended. After the signal alone some of its threads go on for
+/// milliseconds on a busy machine.
+pub(crate) fn wait_for_stop(child: rustix::process::Pid) -> io::Result<()> {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    let ends = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(child), ends).map(drop)?)
+}
+
 /// Waits for the end of all that were killed, so that nothing of them is there when this returns.
 pub(super) fn bury() {
     use rustix::process::{WaitOptions, wait};

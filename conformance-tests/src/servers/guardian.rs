@@ -135,7 +135,10 @@ impl Group {
     fn stop(&self) -> String {
         let answer = self.signal(Signal::STOP);
         family::signal(Signal::STOP);
-        answer
+        match family::wait_for_stop(self.id) {
+            Ok(()) => answer,
+            Err(error) => format!("failed: {error}"),
+        }
     }
 
     fn signal_all(&self, signal: Signal) -> String {

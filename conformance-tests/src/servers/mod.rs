@@ -34,6 +34,7 @@ pub use certificates::Certificates;
 pub use cluster::{RedisCluster, partner};
 pub use etcd::{EtcdCluster, EtcdCommand};
 pub use fake_sentinel::FakeSentinel;
+pub(crate) use family::wait_for_stop;
 pub use mysql::{MysqlPrograms, MysqlServer};
 pub use nutcracker::Nutcracker;
 pub use pgbouncer::PgBouncer;

@@ -168,7 +168,8 @@ impl Taker {
     /// - [`Failure`] if it is gone.
     #[cfg(unix)]
     pub fn stop(&self) -> Outcome {
-        self.signal(rustix::process::Signal::STOP)
+        let id = self.signal(rustix::process::Signal::STOP)?;
+        Ok(crate::servers::wait_for_stop(id)?)
     }
 
     /// Lets it go on.
@@ -177,15 +178,16 @@ impl Taker {
     /// - [`Failure`] if it is gone.
     #[cfg(unix)]
     pub fn resume(&self) -> Outcome {
-        self.signal(rustix::process::Signal::CONT)
+        self.signal(rustix::process::Signal::CONT).map(drop)
     }
 
     #[cfg(unix)]
-    fn signal(&self, signal: rustix::process::Signal) -> Outcome {
+    fn signal(&self, signal: rustix::process::Signal) -> Outcome<rustix::process::Pid> {
         let id = self.child.id().and_then(|id| i32::try_from(id).ok());
         let id = id.and_then(rustix::process::Pid::from_raw);
         let id = id.ok_or_else(|| Failure::new("the lock-taker has ended"))?;
-        Ok(rustix::process::kill_process(id, signal)?)
+        rustix::process::kill_process(id, signal)?;
+        Ok(id)
     }
 
     /// What it told so far.
