@@ -169,13 +169,13 @@ local replies",
     ),
     (
         "redis::PassedOnInQuarantine",
-        "if ADMITTED == '-' then return others, exclusive end",
-        "",
+        "ADMITTED == '-' or not string",
+        "ADMITTED ~= '-' and not string",
     ),
     (
         "redis::FormerIdAccepted",
-        "'master_replid:' .. ADMITTED",
-        "ADMITTED",
+        "local id = 'master_replid:' .. ADMITTED",
+        "local id = ADMITTED",
     ),
     (
         "redis::FailoverUnnoticed",

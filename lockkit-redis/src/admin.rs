@@ -48,7 +48,7 @@ impl RedisStore {
         let step = &*BREAK;
         let end = async |route: Route| {
             let admission = route.link.admission(step.name).await?;
-            let primary = admission.for_release(&route.link.config);
+            let primary = admission.for_release();
             let mut command = on_lock(&route.link, step, name, "", primary, &[]);
             command
                 .arg(keys::channel(name))

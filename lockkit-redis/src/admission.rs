@@ -78,13 +78,9 @@ impl Admission {
         }
     }
 
-    /// The same for a step that ends a hold, which then passes the lock to no waiter. On a node of a Redlock none has a
-    /// place, so that the server is not asked whether it is still the primary.
-    pub(crate) fn for_release(&self, config: &RedisStoreBuilder) -> &str {
-        match config.members.is_empty() {
-            true => self.primary().unwrap_or(NOT_YET),
-            false => NOT_YET,
-        }
+    /// The same for a step that ends a hold, which then passes the lock to no waiter.
+    pub(crate) fn for_release(&self) -> &str {
+        self.primary().unwrap_or(NOT_YET)
     }
 }
 

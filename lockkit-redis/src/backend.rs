@@ -144,10 +144,7 @@ impl RedisStore {
             (false, _) => &*UNSHARE,
         };
         let admission = link.admission(step.name).await?;
-        let (holder, primary) = (
-            ticket.holder.to_string(),
-            admission.for_release(&link.config),
-        );
+        let (holder, primary) = (ticket.holder.to_string(), admission.for_release());
         let mut command = on_lock(link, step, &ticket.name, &holder, primary, &[]);
         command
             .arg(keys::channel(&ticket.name))

@@ -58,7 +58,7 @@ impl Script {
         let (step, holder) = (&self.applied, ticket.holder.to_string());
         let work = async |route: Route| {
             let admission = route.link.admission(step.name).await?;
-            let primary = admission.for_release(&route.link.config);
+            let primary = admission.for_release();
             let mut command = on_lock(&route.link, step, &ticket.name, &holder, primary, keys);
             command.arg(arguments);
             route.run(step, command).await

@@ -13,6 +13,8 @@
 --         {-2, type}                      the key is not a lock
 local TTL, PROPOSED, RAISE, WHO = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
+if refusal() then return refusal() end
+
 -- 1. The last token accepted here. On a new name it is one that no client proposes any more, so that clocks that
 --    differ a little cost no second attempt.
 local stored = redis.call('GET', TOKEN)

@@ -36,6 +36,7 @@ end
 -- 4. Free: for this ticket if it is the first, else for the first waiter. A newcomer never overtakes.
 local left = redis.call('PTTL', LOCK)
 if left == -2 then
+  if refusal() then return refusal() end
   local first = head(ME)
   if not first or first == ME then
     -- Before the hold: nothing may fail after it.

@@ -4,7 +4,7 @@
 -- KEYS[1] to KEYS[5] as in queue.lua; the caller's keys follow
 -- ARGV[1] to ARGV[3] as in queue.lua; the caller's arguments follow
 -- returns what the caller's script returns, or the error LOCKKITHELD
-if ADMITTED == '-' or redis.call('PTTL', LOCK) ~= -2 or head() then
+if redis.call('PTTL', LOCK) ~= -2 or head() or refusal() then
   return redis.error_reply('LOCKKITHELD the lock is held or waited for')
 end
 -- It would be the token of a hold: what an earlier holder writes with its own is older.

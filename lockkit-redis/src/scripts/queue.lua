@@ -24,9 +24,20 @@ local LOCK, TOKEN, QUEUE, WAITERS, TOMBSTONE = unpack(KEYS)
 local TOKEN_TTL, ME, ADMITTED = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local SHARES = 'lockkit_share' .. string.sub(QUEUE, #'lockkit_queue' + 1)
 
--- The connection may have lived through two failovers. The whole name, for `master_replid2` is the former id.
-if #ADMITTED > 1 and not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. ADMITTED, 1, true) then
-  return redis.error_reply('LOCKKITPRIMARY the server has become the primary again, perhaps with lost writes')
+local known, refused = ADMITTED == '', nil
+-- Returns the error of a step that would grant the lock here, where its client is not admitted; else nothing.
+-- The connection may have lived through two failovers. A step that finds a hold need not ask: that hold is not among
+-- the writes that they lost.
+local function refusal()
+  if not known then
+    known = true
+    -- The whole name, for `master_replid2` is the former id.
+    local id = 'master_replid:' .. ADMITTED
+    if ADMITTED == '-' or not string.find(redis.call('INFO', 'replication'), id, 1, true) then
+      refused = redis.error_reply('LOCKKITPRIMARY the server has become the primary again, perhaps with lost writes')
+    end
+  end
+  return refused
 end
 
 -- What the section of this ticket reads, as a digest. `read` returns it as RESP, or nothing if that fails.
@@ -224,10 +235,9 @@ end
 -- Lets in the first waiters, as many as fit beside `others`, but not `asker` and none behind it. Returns
 -- how many hold now, and whether one of them is exclusive. Later steps let in those after the first 200.
 local function pass_on(others, exclusive, asker)
-  if ADMITTED == '-' then return others, exclusive end
   for _ = 1, 200 do
     local ticket, window, attempt, channel, reads, who = head(asker)
-    if not ticket or ticket == asker or not fits(who, others, exclusive) then break end
+    if not ticket or ticket == asker or not fits(who, others, exclusive) or refusal() then break end
     grant(ticket, window, attempt, channel, reads, who)
     local mode = mode_of(who)
     others, exclusive = others + 1, mode == 'x' or mode == 'w'

@@ -31,6 +31,7 @@ if found ~= 'lock' and found ~= 'string' then return {-2, found} end
 others, exclusive = pass_on(others, exclusive, ME)
 local first = head(ME)
 if (not first or first == ME) and fits(WHO, others, exclusive) then
+  if refusal() then return refusal() end
   -- Before the hold: nothing may fail after it.
   if first then leave(ME) end
   local token = share(ME, TTL, WHO)
