@@ -62,6 +62,11 @@ impl Admission {
         Err(left.max(ASKING))
     }
 
+    /// Whether the server grants nothing yet, as far as it was asked.
+    pub(crate) fn is_in_quarantine(&self) -> bool {
+        self.again.is_some() && !self.primary.is_empty()
+    }
+
     /// The same for a step that ends a hold, which then passes the lock to no waiter.
     pub(crate) fn for_release(&self) -> &str {
         self.primary().unwrap_or(NOT_YET)
@@ -136,10 +141,10 @@ pub(crate) async fn admit(
 /// Why a connection that opens is of no use. `hint`: what to do if a command is refused.
 pub(crate) fn refused(config: &RedisStoreBuilder, error: &RedisError, hint: &str) -> Failure {
     let (outcome, text) = of_connecting(error);
-    let hint = if outcome == Outcome::Rejected && !text.starts_with("LOCKKITMEMBERS") {
-        hint
-    } else {
-        ""
+    let hint = match error.code() {
+        Some("LOCKKITMEMBERS" | "NOAUTH") => "",
+        _ if outcome == Outcome::Rejected => hint,
+        _ => "",
     };
     (outcome, format!("{text} ({}){hint}", config.address))
 }

@@ -23,6 +23,7 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
         .test(waiter_leaves_a_server_that_is_demoted_in_its_quarantine)
         .test(hold_is_adopted_only_where_the_client_is_admitted)
         .test(full_server_renews_and_releases_on_a_new_connection)
+        .test(quarantine_is_named_where_a_holder_is)
 }
 
 async fn client(way: &str, port: u16) -> Outcome<LockClient> {
@@ -97,4 +98,21 @@ async fn full_server_renews_and_releases_on_a_new_connection() -> Outcome {
         server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await?;
     }
     Ok(())
+}
+
+/// Else a free lock would be "held by others".
+async fn quarantine_is_named_where_a_holder_is() -> Outcome {
+    let server = RedisServer::forgetful().await?;
+    let client = client("fifo", server.port()).await?;
+    let lock = client.lock(NAME)?;
+    let late = lock.acquire_timeout(Duration::from_millis(100)).await;
+    let Err(error @ Error::Timeout { .. }) = &late else {
+        return ensure(false, format!("{late:?}"));
+    };
+    let named = error
+        .to_string()
+        .contains("held by (the server, in quarantine)");
+    ensure(named, error.to_string())?;
+    lock.acquire().await?.release().await?;
+    ensure(lock.inspect().await?.is_none(), "it is in quarantine")
 }
