@@ -5,14 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::ResponseHeader;
 use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::store::lock;
 use lockkit_core::{LossReason, Outcome};
 
 use crate::error::{Failed, Result, fault, unreadable};
 use crate::keep_alive::KeepAlive;
-use crate::queue::{self, Contender, Reads, split};
+use crate::keys;
+use crate::queue::{self, Contender, Listing, Reads, split};
 use crate::session::{Lease, Session};
 use crate::shared::Shared;
 
@@ -121,36 +121,31 @@ impl Shared {
         if self.still_waits(ticket, at).await? {
             return Ok(Some(Attempt::held()));
         }
-        let txn = if at.created.is_some() {
-            queue::check(at, ticket)
-        } else if ticket.enqueue {
-            queue::enqueue(at, ticket)
-        } else {
-            queue::try_once(at, ticket)
-        };
         // Before it is written, so that a key of a late request is not taken for one without a ticket.
         self.tickets
             .with(ticket.holder, |entry| entry.data.unanswered += 1);
+        let txn = queue::attempt(at, ticket);
         let answer = self.link.txn("attempt", &txn).await?;
         let (results, found) = split(ticket, &answer);
-        let revision = answer.header().map(ResponseHeader::revision);
-        let tried = revision.and_then(|revision| queue::tried(at, revision, &results));
-        let mut tried = tried.ok_or_else(|| Failed::Other(unreadable("attempt")))?;
-        if at.created.is_none() && !tried.holds && !ticket.enqueue && tried.created.is_some() {
+        let listing = Listing::read(&results, answer.header());
+        let mut listing = listing.ok_or_else(|| Failed::Other(unreadable("attempt")))?;
+        let holds = listing.holds(keys::mode(&at.key));
+        if at.created.is_none() && !holds && !ticket.enqueue && listing.created.is_some() {
             // The key of a permit. A try leaves nothing behind.
             self.delete("attempt", at).await.map_err(|failed| {
                 // A late deletion would end a hold of this key.
                 self.lose(ticket.holder, &at.key, LossReason::Superseded);
                 failed.or_indeterminate()
             })?;
-            tried.created = None;
+            listing.created = None;
         }
-        self.tried(at, ticket.holder, &mut tried);
-        if at.created.is_some() && tried.created != at.created {
+        let created = listing.created;
+        self.tried(at, ticket.holder, (listing, holds));
+        if at.created.is_some() && created != at.created {
             // Its key was deleted, and no event has reported that yet.
             return Ok(None);
         }
-        let Some(created) = tried.created.filter(|_| tried.holds) else {
+        let Some(created) = created.filter(|_| holds) else {
             return Ok(Some(Attempt::held()));
         };
         let token = self.token(created);

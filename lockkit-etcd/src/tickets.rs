@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use etcd_client::TxnResponse;
 use lockkit_core::contract::{Renewal, Ticket};
 use lockkit_core::store::waiters::{Entry, TicketWatch};
 use lockkit_core::store::{Backoff, lock};
@@ -12,8 +13,8 @@ use tokio::time::{sleep, timeout};
 use crate::error::{BACKEND, Result};
 use crate::keys::contender;
 use crate::link::PAUSES;
-use crate::position::{News, Position, Read};
-use crate::queue::{Contender, Key, Listing, Tried, look};
+use crate::position::{News, Position};
+use crate::queue::{Contender, Key, Listing, look};
 use crate::session::{Lease, Session};
 use crate::shared::Shared;
 use crate::watches::KeyWatches;
@@ -52,7 +53,6 @@ impl Shared {
             let number = session.join(directory.len())?;
             let contender = Contender {
                 session: Arc::clone(session),
-                directory: directory.into(),
                 key: contender(directory, ticket.mode, session.id(), number).into(),
                 number,
                 created: None,
@@ -67,20 +67,26 @@ impl Shared {
     }
 
     /// A request of an attempt was answered, with the ticket's own key if it exists.
-    pub(crate) fn tried(self: &Arc<Self>, at: &Contender, holder: HolderId, tried: &mut Tried) {
+    pub(crate) fn tried(
+        self: &Arc<Self>,
+        at: &Contender,
+        holder: HolderId,
+        (listing, holds): (Listing, bool),
+    ) {
         self.update(holder, |entry| {
             entry.data.unanswered = entry.data.unanswered.saturating_sub(1);
             let Some(contender) = &mut entry.data.contender else {
                 return;
             };
-            if tried.created.is_none() || at.created.is_some() && at.created != tried.created {
+            let created = listing.created;
+            if created.is_none() || at.created.is_some() && at.created != created {
                 return;
             }
-            contender.created = tried.created;
-            contender.held |= tried.holds;
+            contender.created = created;
+            contender.held |= holds;
             contender.reported = contender.session.confirmed();
-            if let Some(listing) = tried.listing.take() {
-                entry.data.enqueued(listing, tried.holds);
+            if at.created.is_none() {
+                entry.data.enqueued(listing, holds);
             }
         });
     }
@@ -182,7 +188,7 @@ impl Shared {
 
     /// Changes what is known of a ticket, and then does what follows from that.
     fn update(self: &Arc<Self>, holder: HolderId, change: impl FnOnce(&mut Entry<Position>)) {
-        let (mut read, mut gone) = (None, None);
+        let (mut unknown, mut gone) = (None, None);
         let wanted = self.tickets.with(holder, |entry| {
             change(entry);
             if !entry.is_watched() || entry.data.lost.is_some() {
@@ -195,7 +201,7 @@ impl Shared {
                     entry.data.lost = Some(LossReason::Superseded);
                     gone = entry.data.contender.clone();
                 }
-                Some(News::Unknown(wanted)) => read = Some(wanted),
+                Some(News::Unknown(own)) => unknown = Some(own),
                 None => {}
             }
             watches.is_wanted()
@@ -203,9 +209,9 @@ impl Shared {
         if wanted == Some(true) {
             self.wanted.notify_one();
         }
-        if let Some(read) = read {
+        if let Some(own) = unknown {
             // Detached: it ends with the watch of its ticket.
-            drop(self.runtime.spawn(Arc::clone(self).read(read)));
+            drop(self.runtime.spawn(Arc::clone(self).read(holder, own)));
         }
         if let Some(at) = gone {
             // Detached: it ends by itself, soon.
@@ -242,31 +248,19 @@ impl Shared {
         });
     }
 
-    /// Reads the keys before that of a waiter. The state of one server is enough, if it is recent: no key is
-    /// ever created before one that exists.
-    async fn read(self: Arc<Self>, read: Read) {
+    /// Reads the keys before that of a waiter.
+    async fn read(self: Arc<Self>, holder: HolderId, own: Key) {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
-        let mut serializable = true;
-        let is_wanted = |entry: &mut Entry<Position>| entry.data.is_reading(&read);
-        while self.tickets.with(read.holder, is_wanted) == Some(true) {
-            let listing = self.list_before(&read, serializable).await;
-            let answered = listing.is_some();
-            if let Some(listing) = listing.filter(|listing| listing.revision >= read.least) {
-                // Another read follows if this one is too old by now.
-                self.update(read.holder, |entry| entry.data.end_read(&read, listing));
+        let is_wanted = |entry: &mut Entry<Position>| entry.data.is_reading(&own);
+        while self.tickets.with(holder, is_wanted) == Some(true) {
+            let answer = self.link.txn("watch", &look(&own)).await.ok();
+            let read = |it: TxnResponse| Listing::read(&it.op_responses(), it.header());
+            if let Some(listing) = answer.and_then(read) {
+                self.update(holder, |entry| entry.data.end_read(&own, listing));
                 return;
             }
-            // The state of that server is old, so the next read asks the leader.
-            let old = std::mem::take(&mut serializable) && answered;
-            if !old {
-                sleep(backoff.pause()).await;
-            }
+            sleep(backoff.pause()).await;
         }
-    }
-
-    async fn list_before(&self, read: &Read, serializable: bool) -> Option<Listing> {
-        let txn = look(&read.key, &read.directory, read.created, serializable);
-        Listing::looked(&self.link.txn("watch", &txn).await.ok()?)
     }
 
     /// The token of a hold by a key: the revision that created it. INV-4.
