@@ -42,7 +42,7 @@ impl Shared {
 
     /// Reads one stream until it ends.
     async fn read_stream(self: &Arc<Self>) {
-        let mut epoch = self.link.epoch();
+        let mut changes = self.link.changes();
         let wanted = lock(&self.watches).take_wanted();
         let Some(((number, key), others)) = wanted.split_first() else {
             return;
@@ -63,7 +63,7 @@ impl Shared {
         // The stream ends at once if its connection was given up meanwhile.
         tokio::select! {
             () = self.read_responses(&mut sender, &mut stream) => {}
-            _ = epoch.changed() => {}
+            _ = changes.changed() => {}
         }
     }
 
