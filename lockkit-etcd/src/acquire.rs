@@ -70,13 +70,10 @@ impl Shared {
             return Ok(session);
         }
         let session = Box::pin(self.create(ttl)).await?;
-        // Their tickets keep the former ones for as long as they need them.
         let mut sessions = lock(&self.sessions);
-        let is_former = |of: &Duration, it: &mut Arc<Session>| *of == ttl || !it.takes_tickets();
-        let former: Vec<_> = sessions.extract_if(is_former).collect();
+        // Their tickets keep the former ones for as long as they need them.
+        sessions.retain(|_, former| former.takes_tickets());
         sessions.insert(ttl, Arc::clone(&session));
-        drop(sessions);
-        drop(former);
         Ok(session)
     }
 
@@ -158,7 +155,10 @@ impl Shared {
 
     /// Whether a key that blocked the ticket's still exists. The whole check follows if not.
     async fn still_waits(&self, ticket: &Ticket, at: &Contender) -> Result<bool, Failed> {
-        let (Some(created), Some(blocker)) = (at.created, self.blocker(ticket.holder)) else {
+        let blocker = self
+            .tickets
+            .with(ticket.holder, |entry| entry.data.blocker());
+        let (Some(created), Some(blocker)) = (at.created, blocker.flatten()) else {
             return Ok(false);
         };
         let txn = queue::still_waits((&at.key, created), &blocker);

@@ -45,14 +45,16 @@ impl Shared {
     }
 
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
-        let line = self.line("inspect", name).await?;
+        let line = self.keys("inspect", &self.layout.directory(name)).await?;
         let leases = self.leases("inspect", [&line]).await?;
         Ok(self.describe(name.clone(), &line, &leases))
     }
 
     pub(crate) async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         for _ in 0..LOOKS {
-            let line = self.line("break_lock", name).await?;
+            let line = self
+                .keys("break_lock", &self.layout.directory(name))
+                .await?;
             let leases = self.leases("break_lock", [&line]).await?;
             let Some(state) = self.describe(name.clone(), &line, &leases) else {
                 return Ok(None);
@@ -92,9 +94,6 @@ impl Shared {
                 lines.entry(name).or_default().push(key);
             }
         }
-        for line in lines.values_mut() {
-            line.sort_unstable_by_key(KeyValue::create_revision);
-        }
         let leases = self.leases("list", lines.values()).await?;
         let described = lines
             .into_iter()
@@ -102,14 +101,7 @@ impl Shared {
         Ok(described.collect())
     }
 
-    /// Reads the keys of a lock, in the order in which they were created.
-    async fn line(&self, operation: &'static str, name: &LockName) -> Result<Vec<KeyValue>> {
-        let mut line = self.keys(operation, &self.layout.directory(name)).await?;
-        line.sort_unstable_by_key(KeyValue::create_revision);
-        Ok(line)
-    }
-
-    /// Reads all keys that begin alike.
+    /// Reads all keys that begin alike, in the order in which they were created.
     async fn keys(&self, operation: &'static str, beginning: &str) -> Result<Vec<KeyValue>> {
         // No text ends with the largest byte. Two zeros are the range of all keys.
         let mut from = beginning.as_bytes().to_vec();
@@ -132,9 +124,11 @@ impl Shared {
                     from = last.key().to_vec();
                     from.push(0);
                 }
-                _ => return Ok(keys),
+                _ => break,
             }
         }
+        keys.sort_unstable_by_key(KeyValue::create_revision);
+        Ok(keys)
     }
 
     /// Reads what is left of the leases of those that hold. Many holds of a client share one.

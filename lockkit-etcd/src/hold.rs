@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use etcd_client::{DeleteOptions, TxnOpResponse};
+use etcd_client::{DeleteOptions, KeyValue, TxnOpResponse};
 use lockkit_core::contract::{Release, Renewal, Ticket};
 
 use crate::error::{Failed, Result};
@@ -21,7 +21,7 @@ impl Shared {
             // that came too late for one renewal serves the next.
             if session.is_alive() && !session.is_renewed_since(at.reported) {
                 requests
-                    .entry(session.id())
+                    .entry(session.id)
                     .or_insert_with(|| session.keep_alive());
             }
         }
@@ -30,7 +30,7 @@ impl Shared {
             results.insert(lease, request.await);
         }
         let renewal = |(ticket, at): (&Ticket, &Option<_>)| {
-            let lease = at.as_ref().map(|at: &Contender| at.session.id());
+            let lease = at.as_ref().map(|at: &Contender| at.session.id);
             if let Some(result) = lease.and_then(|lease| results.get(&lease)) {
                 result.clone()?;
             }
@@ -41,18 +41,12 @@ impl Shared {
 
     /// Gives a hold a note. Returns whether the ticket holds.
     pub(crate) async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
-        let Some(at) = self.alive(ticket.holder).filter(|at| at.held) else {
+        let at = self.alive(ticket.holder);
+        let Some((created, at)) = at.and_then(|at| Some((at.hold()?, at))) else {
             return Ok(false);
         };
-        let Some(created) = at.created else {
-            return Ok(false);
-        };
-        let value = self.layout.value(ticket, text);
-        match self
-            .link
-            .txn("note", &queue::write(&at, created, value))
-            .await
-        {
+        let write = queue::write(&at, created, self.layout.value(ticket, text));
+        match self.link.txn("note", &write).await {
             Ok(answer) => Ok(answer.succeeded()),
             Err(Failed::LeaseGone) => Ok(false),
             Err(failed) => Err(failed.into_error("note")),
@@ -76,13 +70,13 @@ impl Shared {
                 released = Release::Released;
             }
         }
-        self.released(ticket.holder);
+        self.forget(ticket.holder, true);
         Ok(released)
     }
 
     /// Deletes the key of a ticket, in the transaction that does its work if it holds. Returns whether it did.
     async fn commit(&self, at: &Contender, writes: &Writes) -> Result<bool, Failed> {
-        let Some(created) = at.created.filter(|_| at.held) else {
+        let Some(created) = at.hold() else {
             return self.delete("release", at).await.map(|_| false);
         };
         let txn = queue::commit(&at.key, created, writes.request.clone());
@@ -108,8 +102,8 @@ impl Shared {
             async move { client.kv_client().delete(key, options).await }
         });
         let deleted = deleted.await?;
-        let former = deleted.prev_kvs().first();
+        let former = deleted.prev_kvs().first().map(KeyValue::create_revision);
         // A key that held once holds until it is deleted.
-        Ok(at.held && former.is_some_and(|kv| Some(kv.create_revision()) == at.created))
+        Ok(former.is_some() && former == at.hold())
     }
 }

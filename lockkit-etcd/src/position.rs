@@ -131,13 +131,13 @@ impl Position {
         news
     }
 
-    /// Needs no keys any more.
-    pub(crate) fn unwatch(&mut self, holder: HolderId, watches: &mut KeyWatches) {
-        self.watch(Vec::new(), holder, watches);
-    }
-
     /// Needs these keys from now on, and no others.
-    fn watch(&mut self, keys: Vec<Arc<str>>, holder: HolderId, watches: &mut KeyWatches) {
+    pub(crate) fn watch(
+        &mut self,
+        keys: Vec<Arc<str>>,
+        holder: HolderId,
+        watches: &mut KeyWatches,
+    ) {
         for key in &keys {
             watches.join(key, holder);
         }

@@ -46,6 +46,13 @@ pub(crate) struct Contender {
     pub(crate) reported: Moment,
 }
 
+impl Contender {
+    /// The revision that created the key, if it holds.
+    pub(crate) fn hold(&self) -> Option<i64> {
+        self.created.filter(|_| self.held)
+    }
+}
+
 /// What an answer shows of a key, and of those before it.
 #[derive(Debug)]
 pub(crate) struct Listing {
@@ -149,7 +156,7 @@ fn try_once(at: &Contender, ticket: &Ticket) -> Txn {
 
 /// Gives the key another value if it is the one that was created at a revision.
 pub(crate) fn write(at: &Contender, created: i64, value: String) -> Txn {
-    let options = PutOptions::new().with_lease(at.session.id());
+    let options = PutOptions::new().with_lease(at.session.id);
     if_created(&*at.key, created).and_then([TxnOp::put(&*at.key, value, Some(options))])
 }
 
@@ -209,7 +216,7 @@ pub(crate) fn gets(results: Vec<TxnOpResponse>) -> Vec<GetResponse> {
 }
 
 fn put(at: &Contender, ticket: &Ticket, options: PutOptions) -> TxnOp {
-    let options = options.with_lease(at.session.id());
+    let options = options.with_lease(at.session.id);
     TxnOp::put(&*at.key, tag::write(ticket, None), Some(options))
 }
 

@@ -89,9 +89,10 @@ impl Session {
 /// A lease, which the handles and the task share.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    id: i64,
-    ttl: Duration,
-    clock: Arc<dyn Clock>,
+    /// Its number at the server.
+    pub(crate) id: i64,
+    pub(crate) ttl: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
 
@@ -137,22 +138,9 @@ impl Lease {
         }
     }
 
-    /// Its number at the server.
-    pub(crate) const fn id(&self) -> i64 {
-        self.id
-    }
-
-    pub(crate) const fn ttl(&self) -> Duration {
-        self.ttl
-    }
-
     /// A grant on this lease, whose holds count from its last confirmation.
     pub(crate) fn grant(&self, token: FencingToken) -> Grant {
-        Grant::new(token, self.ttl()).with_since(self.confirmed())
-    }
-
-    pub(crate) fn now(&self) -> Moment {
-        self.clock.now()
+        Grant::new(token, self.ttl).with_since(self.confirmed())
     }
 
     pub(crate) fn has_tickets(&self) -> bool {

@@ -53,7 +53,7 @@ impl Shared {
             let number = session.join(directory.len())?;
             let contender = Contender {
                 session: Arc::clone(session),
-                key: contender(directory, ticket.mode, session.id(), number).into(),
+                key: contender(directory, ticket.mode, session.id, number).into(),
                 number,
                 created: None,
                 held: false,
@@ -91,29 +91,18 @@ impl Shared {
         });
     }
 
-    /// Forgets a ticket for good, after the answer to its release.
-    pub(crate) fn released(&self, holder: HolderId) {
-        self.forget(holder, |unanswered| unanswered.saturating_sub(1));
-    }
-
-    /// Forgets a ticket that its client cannot release any more. Its key may stay, as after a release without an
-    /// answer: then the task of its session deletes it.
-    pub(crate) fn abandon(&self, holder: HolderId) {
-        self.forget(holder, |unanswered| unanswered + 1);
-    }
-
-    fn forget(&self, holder: HolderId, change: impl FnOnce(u32) -> u32) {
+    /// Forgets a ticket for good, after the answer to its release, or because its client cannot release it any more.
+    /// Then its key may stay, as after a release without an answer: the task of its session deletes it.
+    pub(crate) fn forget(&self, holder: HolderId, is_released: bool) {
         if let Some(mut forgotten) = self.tickets.forget(holder) {
             let position = &mut forgotten.data;
-            position.unanswered = change(position.unanswered);
-            position.unwatch(holder, &mut lock(&self.watches));
+            position.unanswered = match is_released {
+                true => position.unanswered.saturating_sub(1),
+                false => position.unanswered + 1,
+            };
+            position.watch(Vec::new(), holder, &mut lock(&self.watches));
         }
         self.tickets.refuse(holder);
-    }
-
-    /// A key that makes a ticket wait as long as it exists, as far as is known.
-    pub(crate) fn blocker(&self, holder: HolderId) -> Option<Key> {
-        self.tickets.with(holder, |entry| entry.data.blocker())?
     }
 
     /// The holds of a session, with their keys.
@@ -121,7 +110,7 @@ impl Shared {
         let mut holds = Vec::new();
         self.tickets.for_each(|holder, entry| {
             let at = entry.data.contender.as_ref();
-            if let Some(at) = at.filter(|at| at.held && at.session.id() == lease)
+            if let Some(at) = at.filter(|at| at.held && at.session.id == lease)
                 && entry.data.lost.is_none()
             {
                 holds.push((holder, Arc::clone(&at.key)));
@@ -145,7 +134,7 @@ impl Shared {
         lease.end();
         self.tickets.for_each(|_, entry| {
             let at = entry.data.contender.as_ref();
-            if at.is_some_and(|at| at.session.id() == lease.id()) {
+            if at.is_some_and(|at| at.session.id == lease.id) {
                 lose(entry, LossReason::SessionEnded);
             }
         });
@@ -160,7 +149,7 @@ impl Shared {
             at.reported = at.session.confirmed();
             let renewed = Renewal::Renewed {
                 since: Some(at.reported),
-                ttl: at.session.ttl(),
+                ttl: at.session.ttl,
             };
             match alive {
                 true => Some(renewed),
@@ -225,7 +214,7 @@ impl Shared {
             // A server deletes the keys of a lease before the lease itself.
             for pause in [KEYS_BEFORE_LEASE, Duration::ZERO] {
                 // With a shorter limit, a slow answer would close the connection, which may be well.
-                let remaining = self.link.remaining("watch", at.session.id()).await;
+                let remaining = self.link.remaining("watch", at.session.id).await;
                 if matches!(remaining, Ok(None)) {
                     return self.session_ended(&at.session);
                 }
