@@ -8,6 +8,7 @@ use std::time::Duration;
 use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::store::lock;
 use lockkit_core::{LossReason, Outcome};
+use tokio::sync::mpsc;
 
 use crate::error::{Failed, Result, fault, unreadable};
 use crate::keep_alive::KeepAlive;
@@ -36,7 +37,7 @@ impl Shared {
             match self.try_under(ticket, &at).await {
                 Ok(Some(attempt)) => return Ok(attempt),
                 Ok(None) => self.lose(ticket.holder, &at.key, LossReason::Superseded),
-                Err(Failed::LeaseGone) => self.session_ended(&at.session),
+                Err(Failed::LeaseGone) => self.session_ended(&at.session.lease),
                 Err(Failed::Other(error)) => return Err(error),
             }
         }
@@ -53,8 +54,7 @@ impl Shared {
         }
         let session = self.session(ticket.ttl).await?;
         session.touch(true);
-        let directory = self.layout.directory(&ticket.name);
-        self.enter(ticket, &session, &directory)
+        self.enter(ticket, &session)
     }
 
     /// Returns a session for a new key.
@@ -72,7 +72,7 @@ impl Shared {
         let session = Box::pin(self.create(ttl)).await?;
         let mut sessions = lock(&self.sessions);
         // Their tickets keep the former ones for as long as they need them.
-        sessions.retain(|_, former| former.takes_tickets());
+        sessions.retain(|_, former| former.lease.takes_tickets());
         sessions.insert(ttl, Arc::clone(&session));
         Ok(session)
     }
@@ -80,7 +80,7 @@ impl Shared {
     /// The newest session, if it can be used.
     async fn fresh(&self, ttl: Duration) -> Option<Arc<Session>> {
         let session = lock(&self.sessions).get(&ttl).map(Arc::clone);
-        let session = session.filter(|session| session.takes_tickets())?;
+        let session = session.filter(|session| session.lease.takes_tickets())?;
         session.is_fresh().await.then_some(session)
     }
 
@@ -102,11 +102,15 @@ impl Shared {
             return Err(fault("attempt", Outcome::Rejected, why));
         }
         let lease = Arc::new(Lease::new(granted.id(), ttl, &self.clock, confirmed));
-        let (session, requests) = Session::new(Arc::clone(&lease));
-        let task = KeepAlive::new(Arc::clone(self), lease);
+        let (requests, requested) = mpsc::unbounded_channel();
+        let task = KeepAlive {
+            shared: Arc::clone(self),
+            lease: Arc::clone(&lease),
+            sweep: None,
+        };
         // Detached: it ends with the session.
-        drop(self.runtime.spawn(task.run(requests)));
-        Ok(Arc::new(session))
+        drop(self.runtime.spawn(task.run(requested)));
+        Ok(Arc::new(Session { lease, requests }))
     }
 
     /// Tries under one session. `None` if the ticket's key was deleted, so that it needs another.
@@ -132,7 +136,8 @@ impl Shared {
             self.delete("attempt", at).await.map_err(|failed| {
                 // A late deletion would end a hold of this key.
                 self.lose(ticket.holder, &at.key, LossReason::Superseded);
-                failed.or_indeterminate()
+                let error = failed.into_error("attempt");
+                Failed::Other(error.with_outcome(Outcome::Indeterminate))
             })?;
             listing.created = None;
         }
@@ -150,7 +155,7 @@ impl Shared {
         if let Some(reads) = Reads::of(ticket) {
             reads.keep((token, found));
         }
-        Ok(Some(Attempt::Granted(at.session.grant(token))))
+        Ok(Some(Attempt::Granted(at.session.lease.grant(token))))
     }
 
     /// Whether a key that blocked the ticket's still exists. The whole check follows if not.
@@ -158,10 +163,10 @@ impl Shared {
         let blocker = self
             .tickets
             .with(ticket.holder, |entry| entry.data.blocker());
-        let (Some(created), Some(blocker)) = (at.created, blocker.flatten()) else {
+        let (Some(own), Some(blocker)) = (at.own(), blocker.flatten()) else {
             return Ok(false);
         };
-        let txn = queue::still_waits((&at.key, created), &blocker);
+        let txn = queue::still_waits([own, blocker]);
         Ok(self.link.txn("attempt", &txn).await?.succeeded())
     }
 }

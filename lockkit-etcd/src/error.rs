@@ -54,14 +54,6 @@ pub(crate) fn unreadable(operation: &'static str) -> BackendError {
 }
 
 impl Failed {
-    /// The error where a request before it has had an effect, unless that ended with the lease.
-    pub(crate) fn or_indeterminate(self) -> Self {
-        match self {
-            Self::LeaseGone => self,
-            Self::Other(error) => Self::Other(error.with_outcome(Outcome::Indeterminate)),
-        }
-    }
-
     /// The error for a request without a lease.
     pub(crate) fn into_error(self, operation: &'static str) -> BackendError {
         match self {

@@ -116,11 +116,8 @@ impl Shared {
     fn take_response(self: &Arc<Self>, response: &WatchResponse) {
         let number = response.watch_id();
         if response.canceled() {
-            // It was compacted or refused, if it was not cancelled by us.
+            // It was compacted or refused, if it was not cancelled by us. The next tick asks for it again.
             lock(&self.watches).closed(number);
-            if response.compact_revision() != 0 {
-                self.wanted.notify_one();
-            }
             return;
         }
         if response.created() {

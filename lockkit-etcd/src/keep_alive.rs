@@ -31,21 +31,13 @@ const PAGE: usize = 100;
 
 /// The task of one session, which ends with it.
 pub(crate) struct KeepAlive {
-    shared: Arc<Shared>,
-    lease: Arc<Lease>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) lease: Arc<Lease>,
     /// Deletes keys that belong to no ticket.
-    sweep: Option<JoinHandle<()>>,
+    pub(crate) sweep: Option<JoinHandle<()>>,
 }
 
 impl KeepAlive {
-    pub(crate) const fn new(shared: Arc<Shared>, lease: Arc<Lease>) -> Self {
-        Self {
-            shared,
-            lease,
-            sweep: None,
-        }
-    }
-
     pub(crate) async fn run(mut self, mut requested: mpsc::UnboundedReceiver<Request>) {
         let mut next = Instant::now() + self.lease.ttl / HELD;
         loop {

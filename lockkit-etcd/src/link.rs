@@ -111,7 +111,7 @@ impl Link {
             let error = match timeout(limit, asked).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(self.silent(operation, limit, &server, sent)),
+                Err(_) => return Err(self.silent(operation, limit, &server)),
             };
             let mut verdict = judge(&error).ok_or(Failed::LeaseGone)?;
             if !sent {
@@ -130,25 +130,18 @@ impl Link {
     }
 
     /// The error of a request without an answer within `limit`.
-    fn silent(
-        &self,
-        operation: &'static str,
-        limit: Duration,
-        server: &Arc<Server>,
-        sent: bool,
-    ) -> Failed {
+    fn silent(&self, operation: &'static str, limit: Duration, server: &Arc<Server>) -> Failed {
+        let (silence, outcome) = match server.opened.get() {
+            Some(opened) => (lock(&opened.answered).elapsed(), Outcome::Indeterminate),
+            // The connection was not made: the request was not sent.
+            None => (limit, Outcome::Unavailable),
+        };
         // If the last answer is recent, the connection is sound and the server is slow. An answer that came just
         // after this request was written says nothing.
-        let silence = |opened: &Opened| lock(&opened.answered).elapsed();
-        if server.opened.get().map_or(limit, silence) >= limit / 2 {
+        if silence >= limit / 2 {
             self.give_up(server);
         }
         let why = format!("no answer from {} within {limit:?}", self.place(server));
-        let outcome = match sent {
-            true => Outcome::Indeterminate,
-            // The connection was not made.
-            false => Outcome::Unavailable,
-        };
         Failed::Other(fault(operation, outcome, why))
     }
 
@@ -178,15 +171,12 @@ impl Link {
         .await
     }
 
-    /// The rest of a lease; `None` if it has ended, or there is none.
+    /// The rest of a lease; `None` if it has ended.
     pub(crate) async fn remaining(
         &self,
         operation: &'static str,
         lease: i64,
     ) -> Result<Option<Duration>, Failed> {
-        if lease == 0 {
-            return Ok(None);
-        }
         let asked = self.ask(operation, self.request_timeout(), |client| async move {
             client.lease_client().time_to_live(lease, None).await
         });

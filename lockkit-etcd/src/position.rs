@@ -43,7 +43,7 @@ pub(crate) enum News {
 impl Position {
     /// The contender, unless it is known to be lost.
     pub(crate) fn alive(&self) -> Option<&Contender> {
-        let alive = |at: &&Contender| self.lost.is_none() && at.session.is_alive();
+        let alive = |at: &&Contender| self.lost.is_none() && at.session.lease.is_alive();
         self.contender.as_ref().filter(alive)
     }
 
@@ -100,7 +100,7 @@ impl Position {
     pub(crate) fn update(&mut self, holder: HolderId, watches: &mut KeyWatches) -> Option<News> {
         let at = self.contender.as_ref()?;
         let (key, held) = (Arc::clone(&at.key), at.held);
-        let Some(own) = self.own() else {
+        let Some(own) = at.own() else {
             self.watch(vec![key], holder, watches);
             return None;
         };
@@ -148,9 +148,8 @@ impl Position {
         }
     }
 
-    fn own(&self) -> Option<(Arc<str>, i64)> {
-        let at = self.contender.as_ref()?;
-        Some((Arc::clone(&at.key), at.created?))
+    fn own(&self) -> Option<Key> {
+        self.contender.as_ref()?.own()
     }
 }
 
@@ -158,7 +157,9 @@ impl Drop for Position {
     fn drop(&mut self) {
         if let Some(at) = self.contender.take() {
             let gone = self.unanswered == 0;
-            at.session.leave(directory(&at.key).len(), at.number, gone);
+            at.session
+                .lease
+                .leave(directory(&at.key).len(), at.number, gone);
         }
     }
 }

@@ -47,6 +47,11 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
+    /// The key, once it is known when it was created.
+    pub(crate) fn own(&self) -> Option<Key> {
+        Some((Arc::clone(&self.key), self.created?))
+    }
+
     /// The revision that created the key, if it holds.
     pub(crate) fn hold(&self) -> Option<i64> {
         self.created.filter(|_| self.held)
@@ -83,11 +88,8 @@ impl Listing {
             }
             _ => return None,
         };
-        let mut before: Vec<Key> = found
-            .iter()
-            .flat_map(|found| found.kvs().iter().rev())
-            .map(key)
-            .collect();
+        let kvs = found.map_or(&[][..], GetResponse::kvs);
+        let mut before: Vec<Key> = kvs.iter().rev().map(key).collect();
         before.retain(|other| created.is_some_and(|created| other.1 < created));
         Some(Self {
             revision,
@@ -130,9 +132,8 @@ fn enqueue(at: &Contender, ticket: &Ticket) -> Txn {
 /// Succeeds while a key and one before it exist as they were created. It reads nothing else, so that the
 /// server at hand answers from what it knows, which costs it less than [`look`]: one that is late makes a
 /// waiter wait, or look.
-pub(crate) fn still_waits((own, created): (&str, i64), nearest: &Key) -> Txn {
-    let exists = |key: &str, created| Compare::create_revision(key, CompareOp::Equal, created);
-    Txn::new().when([exists(own, created), exists(&nearest.0, nearest.1)])
+pub(crate) fn still_waits(keys: [Key; 2]) -> Txn {
+    Txn::new().when(keys.map(|(key, created)| exists(&*key, created)))
 }
 
 /// Puts the key if the lock has no other that blocks it, so that a mere try leaves nothing behind. A
@@ -156,7 +157,7 @@ fn try_once(at: &Contender, ticket: &Ticket) -> Txn {
 
 /// Gives the key another value if it is the one that was created at a revision.
 pub(crate) fn write(at: &Contender, created: i64, value: String) -> Txn {
-    let options = PutOptions::new().with_lease(at.session.id);
+    let options = PutOptions::new().with_lease(at.session.lease.id);
     if_created(&*at.key, created).and_then([TxnOp::put(&*at.key, value, Some(options))])
 }
 
@@ -176,7 +177,11 @@ pub(crate) fn delete_if(key: &[u8], created: i64) -> Txn {
 
 /// A transaction that does its operations if a key is the one that was created at a revision.
 pub(crate) fn if_created(key: impl Into<Vec<u8>>, created: i64) -> Txn {
-    Txn::new().when([Compare::create_revision(key, CompareOp::Equal, created)])
+    Txn::new().when([exists(key, created)])
+}
+
+fn exists(key: impl Into<Vec<u8>>, created: i64) -> Compare {
+    Compare::create_revision(key, CompareOp::Equal, created)
 }
 
 /// Reads a key that was created at a revision, and the last ones before it that can block it.
@@ -216,7 +221,7 @@ pub(crate) fn gets(results: Vec<TxnOpResponse>) -> Vec<GetResponse> {
 }
 
 fn put(at: &Contender, ticket: &Ticket, options: PutOptions) -> TxnOp {
-    let options = options.with_lease(at.session.id);
+    let options = options.with_lease(at.session.lease.id);
     TxnOp::put(&*at.key, tag::write(ticket, None), Some(options))
 }
 

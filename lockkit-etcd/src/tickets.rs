@@ -43,21 +43,21 @@ impl Shared {
         &self,
         ticket: &Ticket,
         session: &Arc<Session>,
-        directory: &str,
     ) -> Result<Option<Contender>> {
         let released = || BackendError::released(BACKEND, "attempt");
         if self.tickets.is_refused(ticket.holder) {
             return Err(released());
         }
+        let directory = self.layout.directory(&ticket.name);
         let entered = self.tickets.with(ticket.holder, |entry| {
-            let number = session.join(directory.len())?;
+            let number = session.lease.join(directory.len())?;
             let contender = Contender {
                 session: Arc::clone(session),
-                key: contender(directory, ticket.mode, session.id, number).into(),
+                key: contender(&directory, ticket.mode, session.lease.id, number).into(),
                 number,
                 created: None,
                 held: false,
-                reported: session.confirmed(),
+                reported: session.lease.confirmed(),
             };
             entry.data.enter(contender.clone());
             entry.restart();
@@ -75,18 +75,18 @@ impl Shared {
     ) {
         self.update(holder, |entry| {
             entry.data.unanswered = entry.data.unanswered.saturating_sub(1);
-            let Some(contender) = &mut entry.data.contender else {
-                return;
-            };
-            let created = listing.created;
-            if created.is_none() || at.created.is_some() && at.created != created {
-                return;
-            }
-            contender.created = created;
-            contender.held |= holds;
-            contender.reported = contender.session.confirmed();
-            if at.created.is_none() {
-                entry.data.enqueued(listing, holds);
+            let own = listing.created;
+            let is_new = at.created.is_none();
+            if let Some(contender) = &mut entry.data.contender
+                && own.is_some()
+                && (is_new || own == at.created)
+            {
+                contender.created = own;
+                contender.held |= holds;
+                contender.reported = contender.session.lease.confirmed();
+                if is_new {
+                    entry.data.enqueued(listing, holds);
+                }
             }
         });
     }
@@ -109,12 +109,9 @@ impl Shared {
     pub(crate) fn holds(&self, lease: i64) -> Vec<(HolderId, Arc<str>)> {
         let mut holds = Vec::new();
         self.tickets.for_each(|holder, entry| {
-            let at = entry.data.contender.as_ref();
-            if let Some(at) = at.filter(|at| at.held && at.session.id == lease)
-                && entry.data.lost.is_none()
-            {
-                holds.push((holder, Arc::clone(&at.key)));
-            }
+            let at = entry.data.alive();
+            let at = at.filter(|at| at.held && at.session.lease.id == lease);
+            holds.extend(at.map(|at| (holder, Arc::clone(&at.key))));
         });
         holds
     }
@@ -134,29 +131,32 @@ impl Shared {
         lease.end();
         self.tickets.for_each(|_, entry| {
             let at = entry.data.contender.as_ref();
-            if at.is_some_and(|at| at.session.id == lease.id) {
+            if at.is_some_and(|at| at.session.lease.id == lease.id) {
                 lose(entry, LossReason::SessionEnded);
             }
         });
     }
 
-    /// The result of a renewal after a keep-alive; `None` if the ticket does not hold.
-    pub(crate) fn renewed(&self, holder: HolderId) -> Option<Renewal> {
+    /// The result of a renewal after a keep-alive.
+    pub(crate) fn renewed(&self, holder: HolderId) -> Renewal {
         let renewed = |entry: &mut Entry<Position>| {
-            let alive = entry.data.alive().is_some_and(|at| at.held);
-            let ended = entry.data.lost == Some(LossReason::SessionEnded);
-            let at = entry.data.contender.as_mut()?;
-            at.reported = at.session.confirmed();
-            let renewed = Renewal::Renewed {
-                since: Some(at.reported),
-                ttl: at.session.ttl,
-            };
-            match alive {
-                true => Some(renewed),
-                false => ended.then_some(Renewal::SessionEnded),
+            let Position {
+                contender, lost, ..
+            } = &mut entry.data;
+            match (contender, lost) {
+                (Some(at), None) if at.held && at.session.lease.is_alive() => {
+                    at.reported = at.session.lease.confirmed();
+                    Renewal::Renewed {
+                        since: Some(at.reported),
+                        ttl: at.session.lease.ttl,
+                    }
+                }
+                (_, Some(LossReason::SessionEnded)) => Renewal::SessionEnded,
+                _ => Renewal::NotHeld,
             }
         };
-        self.tickets.with(holder, renewed)?
+        let renewed = self.tickets.with(holder, renewed);
+        renewed.unwrap_or(Renewal::NotHeld)
     }
 
     /// Opens the wake-ups of a ticket; `None` if it has no key.
@@ -214,16 +214,16 @@ impl Shared {
             // A server deletes the keys of a lease before the lease itself.
             for pause in [KEYS_BEFORE_LEASE, Duration::ZERO] {
                 // With a shorter limit, a slow answer would close the connection, which may be well.
-                let remaining = self.link.remaining("watch", at.session.id).await;
+                let remaining = self.link.remaining("watch", at.session.lease.id).await;
                 if matches!(remaining, Ok(None)) {
-                    return self.session_ended(&at.session);
+                    return self.session_ended(&at.session.lease);
                 }
                 sleep(pause).await;
             }
         };
         // No answer in time means that nothing is known.
         drop(timeout(ASK_WHY, asked).await);
-        let reason = match at.session.is_alive() {
+        let reason = match at.session.lease.is_alive() {
             true => LossReason::Superseded,
             false => LossReason::SessionEnded,
         };
@@ -258,12 +258,11 @@ impl Shared {
     }
 
     fn grant(&self, entry: &mut Entry<Position>) {
-        let Some(at) = &mut entry.data.contender else {
-            return;
-        };
-        at.held = true;
-        if let Some(created) = at.created {
-            let grant = at.session.grant(self.token(created));
+        if let Some(at) = &mut entry.data.contender
+            && let Some(created) = at.created
+        {
+            at.held = true;
+            let grant = at.session.lease.grant(self.token(created));
             entry.granted(None, grant);
         }
     }

@@ -86,10 +86,9 @@ impl KeyWatches {
     pub(crate) fn take_wanted(&mut self) -> Vec<(i64, Arc<str>)> {
         let mut taken = Vec::new();
         for key in std::mem::take(&mut self.wanted) {
-            let Some(watch) = self.keys.get_mut(&key) else {
-                continue;
-            };
-            if watch.phase == Phase::Wanted {
+            if let Some(watch) = self.keys.get_mut(&key)
+                && watch.phase == Phase::Wanted
+            {
                 self.last += 1;
                 (watch.number, watch.phase) = (self.last, Phase::Asked);
                 self.by_number.insert(self.last, Arc::clone(&key));
