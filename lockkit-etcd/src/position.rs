@@ -169,7 +169,8 @@ fn remove_deleted(predecessors: &mut Predecessors<Key>, watches: &KeyWatches) {
     let Next::Watch(nearest) = predecessors.next() else {
         return;
     };
-    for key in nearest.to_vec() {
+    let nearest = nearest.to_vec();
+    for key in nearest {
         // A client may have created a key of that name again.
         if watches.deleted(&key.0) <= key.1 {
             continue;
