@@ -34,6 +34,17 @@ pub struct Counts {
     pub idle: usize,
 }
 
+/// What a store keeps.
+#[derive(Debug)]
+pub struct Store<S: Steps> {
+    pub(crate) pool: Pool<S::Driver>,
+    pub(crate) common: Common,
+    /// Opened if tickets get wake-ups from it, or holds end with it.
+    pub(crate) session: Session,
+    /// What only this database has.
+    pub(crate) own: S,
+}
+
 /// The steps of one database. Each decides by the database's clock alone.
 #[async_trait]
 pub trait Steps: Debug + Send + Sync + Sized + 'static {
@@ -46,30 +57,27 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     /// Whether the row of a name must be there before a transaction of an application locks it.
     const ROW_FIRST: bool = false;
 
-    /// The connections.
-    fn pool(&self) -> &Pool<Self::Driver>;
-
-    /// The queries that every database has.
-    fn common(&self) -> &Common;
-
     /// What the store will be able to do.
     #[must_use]
     fn capabilities(options: &Options) -> Capabilities {
         options.capabilities()
     }
 
-    /// Connects, and creates or checks the table.
-    async fn open(source: Source<Self::Driver>, options: Options) -> Result<Arc<Self>>;
+    /// Connects, and creates or checks the table. `rules`: what the store will be able to do.
+    async fn open(
+        source: Source<Self::Driver>,
+        options: &Options,
+        rules: Capabilities,
+    ) -> Result<(Pool<Self::Driver>, Common, Self)>;
 
-    /// The session of the client, if tickets get wake-ups from it.
-    fn active_session(&self) -> Option<&Session>;
-
-    /// Opens the session, or says why there are no wake-ups.
-    fn listen(self: &Arc<Self>) -> Result<(), &'static str>;
+    /// Keeps the session open, where a store has one. Opens the `first` one before it returns.
+    async fn start_session(_store: &Arc<Store<Self>>, _first: bool) -> Result<()> {
+        Ok(())
+    }
 
     /// As [`lockkit_core::DistributedLock::attempt`], of an exclusive ticket. The hold ends with the session of this key, if that is
     /// not 0.
-    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt>;
+    async fn attempt(store: &Store<Self>, ticket: &Ticket, session: i64) -> Result<Attempt>;
 
     /// Whether an exclusive hold was released whose lease had not ended; `None` if no row was changed.
     fn in_time(replies: &[Reply<Self::Driver>]) -> Option<bool>;

@@ -35,7 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The state of a session, and the tickets whose holds end with it.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     waiters: Arc<Waiters<Known>>,
     errors: Errors,
     /// Whether holds end with it.
@@ -70,14 +70,19 @@ pub(crate) trait Connect: Send + Sync + 'static {
     async fn ended(&self, connection: &mut Self::Connection);
 }
 
-/// Keeps the session open from now on, and opens it if it is not the `first` one. Does nothing if it was
-/// called before in a runtime that has not ended.
-pub(crate) fn start<C: Connect>(this: &Arc<C>, first: Option<(C::Connection, i64)>) {
+/// Keeps the session open from now on. Opens the `first` one before it returns. Does nothing if it was called before in a
+/// runtime that has not ended.
+pub(crate) async fn start<C: Connect>(this: &Arc<C>, first: bool) -> Result<()> {
+    let first = match first {
+        true => Some(this.open_session().await?),
+        false => None,
+    };
     let mut task = lock(&this.session().task);
     if task.as_ref().is_none_or(AbortHandle::is_finished) {
         let keep = Handle::current().spawn(keep(Arc::clone(this), first));
         *task = Some(keep.abort_handle());
     }
+    Ok(())
 }
 
 /// Keeps a session open until it is closed.
@@ -287,7 +292,7 @@ mod tests {
             Mutex::new(0),
         );
         let fake = Arc::new(fake);
-        start(&fake, Some(fake.open_session().await.unwrap()));
+        start(&fake, true).await.unwrap();
         fake
     }
 
@@ -345,7 +350,7 @@ mod tests {
         };
         let fake = runtime().block_on(started());
         runtime().block_on(async {
-            start(&fake, None);
+            start(&fake, false).await.unwrap();
             assert_eq!(fake.session().key(String::new).await.unwrap(), 2);
         });
     }

@@ -1,11 +1,14 @@
 //! Opens the store: refuses servers that cannot keep locks, and creates or checks the table.
 
+use lockkit_core::Capabilities;
+
 use super::driver::ERRORS;
 use super::queries::Queries;
 use crate::config::Options;
 use crate::driver::{Columns as _, Reply, rows};
 use crate::error::{Problem, Result};
 use crate::pool::Pool;
+use crate::queries::Common;
 use crate::steps::check_table;
 
 /// Which server it is. The comment is a part of the statement on MariaDB alone.
@@ -14,11 +17,15 @@ const SERVER: &str = "SELECT VERSION(), 1 /*M!100600 + 1 */; \
      ('wsrep_on', 'group_replication_group_name', 'group_replication_single_primary_mode');";
 
 /// Finds the table, or creates it. Returns the queries for this server.
-pub(super) async fn find(pool: &Pool<sqlx::MySql>, options: &Options) -> Result<Queries> {
+pub(super) async fn find(
+    pool: &Pool<sqlx::MySql>,
+    options: &Options,
+    rules: Capabilities,
+) -> Result<(Common, Queries)> {
     let maria = is_maria(&pool.ask_to_open(SERVER).await?)?;
-    let queries = Queries::new(&options.table, maria, options.capabilities());
-    check_table(pool, &queries.common, options).await?;
-    Ok(queries)
+    let (common, queries) = Queries::new(&options.table, maria, rules);
+    check_table(pool, &common, options).await?;
+    Ok((common, queries))
 }
 
 /// Reads the reply to [`SERVER`].

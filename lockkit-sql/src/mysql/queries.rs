@@ -76,7 +76,6 @@ const WORDS: &Words<'static> = &[
 
 #[derive(Debug)]
 pub(super) struct Queries {
-    pub(super) common: Common,
     /// Inserts the row of a new name for its holder.
     pub(super) acquire_new: Template,
     pub(super) session: Template,
@@ -84,17 +83,17 @@ pub(super) struct Queries {
 
 impl Queries {
     /// `maria`: whether the server is MariaDB; `rules`: what the store can do.
-    pub(super) fn new(table: &Table, maria: bool, rules: Capabilities) -> Self {
+    pub(super) fn new(table: &Table, maria: bool, rules: Capabilities) -> (Common, Self) {
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let schema = schema.as_deref().unwrap_or("DATABASE()");
         let words = &[WORDS, &[("schema", schema)]].concat();
         let template = |query: &str| Template::read(&of_server(query, maria), table, &SYNTAX);
         let read = |query: &str| template(&write(query, words));
-        Self {
-            common: Common::new(words, rules, template),
+        let queries = Self {
             acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
             session: read(include_str!("../sql/mysql/session.sql")),
-        }
+        };
+        (Common::new(words, rules, template), queries)
     }
 }
 

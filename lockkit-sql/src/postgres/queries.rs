@@ -83,7 +83,6 @@ const WORDS: &Words<'static> = &[
 
 #[derive(Debug)]
 pub(super) struct Queries {
-    pub(super) common: Common,
     /// Releases of every lock of the table are notified on it.
     pub(super) channel: String,
     pub(super) schemas: Template,
@@ -94,7 +93,7 @@ pub(super) struct Queries {
 
 impl Queries {
     /// `rules`: what the store can do.
-    pub(super) fn new(table: &Table, rules: Capabilities) -> Self {
+    pub(super) fn new(table: &Table, rules: Capabilities) -> (Common, Self) {
         // Tables of one name in two schemas share it: a client that is notified of a lock of the other tries once more.
         let channel = format!("lockkit_{}", table.name());
         let schema = table.schema().map(|schema| format!("'{schema}'"));
@@ -108,14 +107,14 @@ impl Queries {
         let words = &[WORDS, &words].concat();
         let template = |query: &str| Template::read(query, table, &SYNTAX);
         let read = |query: &str| template(&write(query, words));
-        Self {
-            common: Common::new(words, rules, template),
+        let queries = Self {
             schemas: read(include_str!("../sql/postgres/schemas.sql")),
             session: read(include_str!("../sql/postgres/session.sql")),
             is_free: read(include_str!("../sql/postgres/is_free.sql")),
             notify: read("SELECT pg_catalog.pg_notify({channel}, 'probe {payload}');"),
             channel,
-        }
+        };
+        (Common::new(words, rules, template), queries)
     }
 }
 
