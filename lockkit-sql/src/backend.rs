@@ -218,19 +218,18 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
         let ticket = ticket.clone();
         let release = |store: Arc<Store<D>>| async move {
             let (waits, late) = turns::left(&store.common.waiters, ticket.holder);
-            if ticket.mode.is_exclusive() && late {
+            let alone = ticket.mode.is_exclusive();
+            if waits || alone && late {
                 // First: no late attempt may hold after the release.
-                turns::refuse(&store, &ticket).await?;
-            } else if waits {
-                turns::withdraw(&store, &ticket, Duration::ZERO).await?;
+                turns::withdraw(&store, &ticket, alone && late).await?;
             }
-            if ticket.mode.is_exclusive() {
+            if alone {
                 return steps::release(&store, &ticket).await;
             }
             let released = shares::release(&store, &ticket).await?;
             if late {
                 // Later: the row that refuses would be that of the hold.
-                let refused = turns::refuse(&store, &ticket).await;
+                let refused = turns::withdraw(&store, &ticket, true).await;
                 refused.map_err(after(true))?;
             }
             Ok(released)

@@ -49,7 +49,6 @@ pub struct Common {
     pub(crate) end_with_session: Option<Template>,
     pub(crate) place: Template,
     pub(crate) withdraw: Template,
-    pub(crate) sweep: Template,
     pub(crate) note: Template,
     pub(crate) adopt: Template,
     pub(crate) adopt_shared: Template,
@@ -279,7 +278,6 @@ impl Common {
             end_with_session: optional("end_with_session", &[]),
             place: step("{announce}\n{put_in_place}", PLACES),
             withdraw: step("{make_row}\n{lock}\n{withdraw}", &[("locking", "{mark}")]),
-            sweep: query(include_str!("sql/sweep.sql")),
             note: query(include_str!("sql/note.sql")),
             adopt: step("{lock}\n{take_over}", ADOPT),
             adopt_shared: step(

@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 use crate::config::PATIENCE;
 use crate::error::{Errors, Problem, Result, at};
 use crate::places::{self, Known};
-use crate::pool::{OLDEST, longest_use};
+use crate::pool::longest_use;
 
 /// A session is given up whose server returns no reply for this long.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
@@ -113,7 +113,7 @@ async fn keep<C: Connect>(this: Arc<C>, mut first: Option<(C::Connection, i64)>)
 /// Returns when the connection has ended, or is old and no hold ends with it.
 async fn use_until_old<C: Connect>(this: &C, connection: &mut C::Connection) {
     let mut ended = pin!(this.ended(connection));
-    let mut rest = longest_use(OLDEST);
+    let mut rest = longest_use();
     while timeout(rest, &mut ended).await.is_err() && this.session().holds() > 0 {
         rest = LOOK_AGAIN;
     }
@@ -249,6 +249,7 @@ mod tests {
 
     use super::*;
     use crate::places::{Granted, Seen};
+    use crate::pool::OLDEST;
 
     /// Sessions with the keys 1, 2 ..., each of which ends when it is told to.
     struct Fake(Session, Notify, Mutex<i64>);

@@ -33,22 +33,23 @@ pub(crate) async fn check_table<D: Driver>(
     options: &Options,
 ) -> Result<()> {
     let (table, columns) = (&options.table, &common.columns);
-    let mut found = columns_of(pool, columns).await?;
-    if found.is_empty() && options.schema == Schema::Create {
-        let create = [D::TYPES.before, &driver::ddl::<D>(table)].concat();
-        pool.ask_to_open(&create).await?;
-        found = columns_of(pool, columns).await?;
-    }
-    for pause in pauses() {
-        if D::TYPES.misfit(table, &found).is_none() {
+    let mut may_create = options.schema == Schema::Create;
+    let mut pauses = pauses();
+    loop {
+        let found = columns_of(pool, columns).await?;
+        let Some(text) = D::TYPES.misfit(table, &found) else {
             break;
+        };
+        if found.is_empty() && may_create {
+            let create = [D::TYPES.before, &driver::ddl::<D>(table)].concat();
+            pool.ask_to_open(&create).await?;
+            may_create = false;
+        } else if let Some(pause) = pauses.next() {
+            // MySQL reads the parts one after the other, while another client may be creating the table.
+            sleep(pause).await;
+        } else {
+            return Err(D::ERRORS.rejected("open", Problem::Schema, text));
         }
-        // MySQL reads the parts one after the other, while another client may be creating the table.
-        sleep(pause).await;
-        found = columns_of(pool, columns).await?;
-    }
-    if let Some(text) = D::TYPES.misfit(table, &found) {
-        return Err(D::ERRORS.rejected("open", Problem::Schema, text));
     }
     // The second table is there if the first is: it is created before that.
     pool.ask_to_open(&common.probe.text(&Values::new())).await?;

@@ -3,7 +3,6 @@
 //! While a name has places, the lock is only taken with a look at them. What they mean is decided while the
 //! row of the name is locked. A place that is not renewed ends with its window.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::Ticket;
@@ -66,31 +65,17 @@ pub(crate) fn left(waiters: &Waiters<Known>, holder: HolderId) -> (bool, bool) {
     (waits, known.is_none_or(|known| known.unanswered))
 }
 
-/// Takes a ticket from those that wait, and refuses its late attempts.
-pub(crate) async fn refuse<S: Steps>(store: &Arc<Store<S>>, ticket: &Ticket) -> Result<()> {
-    let refuse = ticket.ttl.min(REFUSED);
-    withdraw(&**store, ticket, refuse).await?;
-    sweep(store, ticket, refuse);
-    Ok(())
-}
-
-/// Deletes in the end what refuses late attempts, and keeps the connections until then. `purge` deletes it, too.
-fn sweep<S: Steps>(store: &Arc<Store<S>>, ticket: &Ticket, refuse: Duration) {
-    let text = store.common.sweep.text(&Values::of(ticket));
-    let (this, runtime) = (Arc::clone(store), store.pool.runtime());
-    runtime.spawn(async move {
-        sleep(refuse).await;
-        // If it fails, the row stays until the next purge.
-        let _ = this.pool.ask("release", &text).await;
-    });
-}
-
-/// Takes a ticket from those that wait. `refuse`: for how long its late attempts are refused.
+/// Takes a ticket from those that wait. `late`: refuses attempts of it that may still arrive.
 pub(crate) async fn withdraw<S: Steps>(
     store: &Store<S>,
     ticket: &Ticket,
-    refuse: Duration,
+    late: bool,
 ) -> Result<()> {
+    let refuse = if late {
+        ticket.ttl.min(REFUSED)
+    } else {
+        Duration::ZERO
+    };
     let values = Values::of(ticket).number("refuse", micros(refuse));
     let withdraw = &store.common.withdraw;
     let done = locked(store, "release", withdraw, &values, 0, |_| ()).await?;

@@ -51,29 +51,30 @@ fn refusal(version: &str, variables: &[(String, String)]) -> Option<&'static str
         let found = variables.iter().find(|(known, _)| known == name);
         found.map_or("", |(_, value)| value)
     };
-    if version.contains("tidb") {
-        return Some(
-            "TiDB cannot keep locks here: its row locks and its clock are not those of MySQL",
-        );
-    }
-    if version.contains("vitess") {
-        return Some(
-            "Vitess cannot keep locks here: what a session does may be spread over servers",
-        );
-    }
-    if set("wsrep_on").eq_ignore_ascii_case("on") {
-        return Some(
-            "a Galera cluster cannot keep locks here: each node has its own clock and its own row locks",
-        );
-    }
     let several = set("group_replication_single_primary_mode").eq_ignore_ascii_case("off");
-    if several && !set("group_replication_group_name").is_empty() {
-        return Some(
+    let refusals = [
+        (
+            version.contains("tidb"),
+            "TiDB cannot keep locks here: its row locks and its clock are not those of MySQL",
+        ),
+        (
+            version.contains("vitess"),
+            "Vitess cannot keep locks here: what a session does may be spread over servers",
+        ),
+        (
+            set("wsrep_on").eq_ignore_ascii_case("on"),
+            "a Galera cluster cannot keep locks here: each node has its own clock and its own row locks",
+        ),
+        (
+            several && !set("group_replication_group_name").is_empty(),
             "Group Replication with several primaries cannot keep locks here: each has its own clock \
              and its own row locks",
-        );
-    }
-    None
+        ),
+    ];
+    refusals
+        .iter()
+        .find(|(applies, _)| *applies)
+        .map(|(_, why)| *why)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use lockkit_core::Capabilities;
 
-use super::driver::SYNTAX;
+use crate::driver::Driver as _;
 use crate::queries::{Common, IS_MINE, Words, write};
 use crate::table::Table;
 use crate::template::Template;
@@ -87,7 +87,8 @@ impl Queries {
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let schema = schema.as_deref().unwrap_or("DATABASE()");
         let words = &[WORDS, &[("schema", schema)]].concat();
-        let template = |query: &str| Template::read(&of_server(query, maria), table, &SYNTAX);
+        let template =
+            |query: &str| Template::read(&of_server(query, maria), table, sqlx::MySql::SYNTAX);
         let read = |query: &str| template(&write(query, words));
         let queries = Self {
             acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),

@@ -2,7 +2,7 @@
 
 use lockkit_core::Capabilities;
 
-use super::driver::SYNTAX;
+use crate::driver::Driver as _;
 use crate::queries::{Common, IS_MINE, UPSERT, VOID, Words, write};
 use crate::table::Table;
 use crate::template::Template;
@@ -101,11 +101,14 @@ impl Queries {
         let words = [
             ("ask", &*[&ask, ";"].concat()),
             ("channel", &quoted(&channel)),
-            ("relation", &quoted(&table.quoted(SYNTAX.quote))),
+            (
+                "relation",
+                &quoted(&table.quoted(sqlx::Postgres::SYNTAX.quote)),
+            ),
             ("schema", schema.as_deref().unwrap_or("null::text")),
         ];
         let words = &[WORDS, &words].concat();
-        let template = |query: &str| Template::read(query, table, &SYNTAX);
+        let template = |query: &str| Template::read(query, table, sqlx::Postgres::SYNTAX);
         let read = |query: &str| template(&write(query, words));
         let queries = Self {
             schemas: read(include_str!("../sql/postgres/schemas.sql")),

@@ -2,7 +2,7 @@
 
 use lockkit_core::Capabilities;
 
-use super::driver::SYNTAX;
+use crate::driver::Driver as _;
 use crate::queries::{Common, UPSERT, VOID, Words};
 use crate::table::Table;
 use crate::template::Template;
@@ -43,7 +43,9 @@ const WORDS: &Words<'static> = &[
 /// `rules`: what the store can do.
 pub(super) fn new(table: &Table, rules: Capabilities) -> Common {
     let words = &[WORDS, &[("schema", table.schema().unwrap_or("main"))]].concat();
-    Common::new(words, rules, |query| Template::read(query, table, &SYNTAX))
+    Common::new(words, rules, |query| {
+        Template::read(query, table, sqlx::Sqlite::SYNTAX)
+    })
 }
 
 #[cfg(test)]
