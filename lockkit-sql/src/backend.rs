@@ -62,7 +62,7 @@ impl<D: Dialect> SqlStore<D> {
         Handle::try_current().map_err(|error| {
             errors::<D>().rejected("connect", Problem::Refused, error.to_string())
         })?;
-        let rules = D::capabilities(&options);
+        let rules = options.capabilities(D::PUSHES);
         let (pool, common, own) = D::open(source, &options, rules).await?;
         let waiters = Arc::clone(&common.waiters);
         let session = Session::new(errors::<D>(), options.pin, waiters);

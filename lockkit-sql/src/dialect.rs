@@ -8,7 +8,7 @@ use lockkit_core::Capabilities;
 use lockkit_core::contract::{Attempt, Ticket};
 
 use crate::config::Options;
-use crate::driver::{Driver, Reply, Source};
+use crate::driver::{Driver, Reply, Source, changed};
 use crate::error::Result;
 use crate::pool::Pool;
 use crate::queries::Common;
@@ -54,14 +54,11 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     /// The most leases in one statement.
     const BATCH: usize = 500;
 
+    /// Whether the server notifies waiters, if they want it.
+    const PUSHES: bool = false;
+
     /// Whether the row of a name must be there before a transaction of an application locks it.
     const ROW_FIRST: bool = false;
-
-    /// What the store will be able to do.
-    #[must_use]
-    fn capabilities(options: &Options) -> Capabilities {
-        options.capabilities()
-    }
 
     /// Connects, and creates or checks the table. `rules`: what the store will be able to do.
     async fn open(
@@ -83,5 +80,8 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     fn in_time(replies: &[Reply<Self::Driver>]) -> Option<bool>;
 
     /// Whether a transaction of an application took a lock; `None` if the name has no row.
-    fn taken(replies: &[Reply<Self::Driver>]) -> Result<Option<bool>>;
+    #[must_use]
+    fn taken(replies: &[Reply<Self::Driver>]) -> Option<bool> {
+        Some(changed(replies).is_some())
+    }
 }

@@ -75,8 +75,10 @@ enum Kind {
 impl Kind {
     fn of(sql: &str) -> Self {
         let writes = ["INSERT ", "UPDATE ", "DELETE ", "CREATE "];
-        match sql.starts_with("SELECT") && !writes.iter().any(|word| sql.contains(word)) {
-            true => Self::Reads,
+        let reads = sql.starts_with("SELECT") && !writes.iter().any(|word| sql.contains(word));
+        match sql.starts_with("BEGIN") {
+            true => Self::Transaction,
+            false if reads => Self::Reads,
             false => Self::Writes,
         }
     }
@@ -183,11 +185,7 @@ impl<D: Driver> Pool<D> {
             (false, true) => &self.waiting,
             (false, false) => &self.renewals,
         };
-        let kind = match D::ALONE {
-            true => Kind::Transaction,
-            false => Kind::Writes,
-        };
-        self.send("renew", permits, kind, |_| driver::text(text))
+        self.send("renew", permits, Kind::of(text), |_| driver::text(text))
             .await
     }
 

@@ -272,7 +272,7 @@ pub(crate) async fn lock_row<S: Steps>(
             return Ok(false);
         }
         let replies = send::<S::Driver>(transaction, "lock", driver::text(&lock)).await?;
-        if let Some(taken) = S::taken(&replies)? {
+        if let Some(taken) = S::taken(&replies) {
             return Ok(taken);
         }
     }

@@ -116,8 +116,4 @@ impl Steps for Mysql {
     fn in_time(replies: &[Reply<sqlx::MySql>]) -> Option<bool> {
         Some(changed(replies)?.insert_id == IN_TIME)
     }
-
-    fn taken(replies: &[Reply<sqlx::MySql>]) -> Result<Option<bool>> {
-        Ok(Some(changed(replies).is_some()))
-    }
 }

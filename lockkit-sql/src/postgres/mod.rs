@@ -9,8 +9,8 @@ mod session;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use lockkit_core::Capabilities;
 use lockkit_core::contract::{Attempt, Grant, Ticket};
-use lockkit_core::{Capabilities, Waiting};
 use tokio::time::sleep;
 
 use self::driver::ERRORS;
@@ -45,17 +45,7 @@ impl Stored for sqlx::Postgres {
 impl Steps for Postgres {
     type Driver = sqlx::Postgres;
 
-    fn capabilities(options: &Options) -> Capabilities {
-        let mut rules = options.capabilities();
-        if options.wake == Wake::Push {
-            rules.waiting = Waiting::Push;
-            // No notification says that a session has ended.
-            if options.poll.is_none() && !options.pin {
-                rules.recheck = Capabilities::new().recheck;
-            }
-        }
-        rules
-    }
+    const PUSHES: bool = true;
 
     async fn open(
         source: Source<sqlx::Postgres>,
@@ -118,10 +108,9 @@ impl Steps for Postgres {
         Some(rows(replies).next()?.truth(0))
     }
 
-    fn taken(replies: &[Reply<sqlx::Postgres>]) -> Result<Option<bool>> {
-        let row = rows(replies).next();
-        let row = row.ok_or_else(|| ERRORS.unreadable("lock"))?;
+    fn taken(replies: &[Reply<sqlx::Postgres>]) -> Option<bool> {
+        let row = rows(replies).next()?;
         let [locked, exists] = [0, 1].map(|column| row.truth(column));
-        Ok((locked || exists).then_some(locked))
+        (locked || exists).then_some(locked)
     }
 }

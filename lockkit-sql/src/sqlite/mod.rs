@@ -66,8 +66,4 @@ impl Steps for Sqlite {
     fn in_time(replies: &[Reply<sqlx::Sqlite>]) -> Option<bool> {
         changed(replies).map(|_| true)
     }
-
-    fn taken(replies: &[Reply<sqlx::Sqlite>]) -> Result<Option<bool>> {
-        Ok(Some(changed(replies).is_some()))
-    }
 }
