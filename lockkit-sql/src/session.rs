@@ -243,11 +243,12 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use lockkit_core::FencingToken;
     use lockkit_core::contract::{Grant, Wake, Watch as _};
-    use lockkit_core::{ClientId, FencingToken, LockName};
     use tokio::sync::Notify;
 
     use super::*;
+    use crate::places::tests::ticket;
     use crate::places::{Granted, Seen};
     use crate::pool::OLDEST;
 
@@ -271,12 +272,6 @@ mod tests {
         async fn ended(&self, (): &mut ()) {
             self.1.notified().await;
         }
-    }
-
-    fn ticket(n: u64) -> Ticket {
-        let holder = HolderId::new(ClientId::random(), n);
-        let name = LockName::new("a").unwrap();
-        Ticket::new(name, holder, Duration::from_secs(30))
     }
 
     /// With its first session open.
@@ -305,7 +300,7 @@ mod tests {
             let token = FencingToken::new(7).unwrap();
             Ok(Attempt::Granted(Grant::new(token, Duration::from_secs(30))))
         };
-        let (first, late, second) = (ticket(1), ticket(2), ticket(3));
+        let (first, late, second) = (ticket(), ticket(), ticket());
         session.waiters.attempted(&first);
         session.waiters.attempted(&late);
         session
@@ -360,7 +355,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn end_of_session_takes_back_a_grant_that_is_not_believed_yet() {
         let fake = started().await;
-        let (session, told) = (fake.session(), ticket(1));
+        let (session, told) = (fake.session(), ticket());
         let number = session.waiters.attempted(&told);
         let granted = Granted {
             token: 8,
