@@ -35,7 +35,9 @@ pub type PostgresStore = SqlStore<Postgres>;
 
 /// PostgreSQL.
 #[derive(Debug)]
-pub struct Postgres(Queries);
+pub struct Postgres {
+    queries: Queries,
+}
 
 impl Stored for sqlx::Postgres {
     type Dialect = Postgres;
@@ -57,7 +59,7 @@ impl Steps for Postgres {
         let prepares = options.prepare && options.wake == Wake::Push;
         let pool = Pool::new(source, open::plain, options, prepares);
         let (common, queries) = open::find(&pool, options, rules).await?;
-        Ok((pool, common, Self(queries)))
+        Ok((pool, common, Self { queries }))
     }
 
     async fn start_session(store: &Arc<Store<Self>>, first: bool) -> Result<()> {

@@ -27,7 +27,10 @@ pub type SqliteStore = SqlStore<Sqlite>;
 
 /// SQLite: a file, for the processes of one machine.
 #[derive(Debug)]
-pub struct Sqlite(());
+pub struct Sqlite {
+    /// Only this crate makes one.
+    _sealed: (),
+}
 
 impl Stored for sqlx::Sqlite {
     type Dialect = Sqlite;
@@ -46,7 +49,7 @@ impl Steps for Sqlite {
         rules: Capabilities,
     ) -> Result<(Pool<sqlx::Sqlite>, Common, Self)> {
         let (pool, common) = open::open(source, options, rules).await?;
-        Ok((pool, common, Self(())))
+        Ok((pool, common, Self { _sealed: () }))
     }
 
     async fn attempt(store: &Store<Self>, ticket: &Ticket, session: i64) -> Result<Attempt> {
