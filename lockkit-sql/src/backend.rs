@@ -9,11 +9,11 @@ use async_trait::async_trait;
 use lockkit_core::contract::{
     Attempt, DistributedLock, LockState, Release, Renewal, Ticket, Watch,
 };
-use lockkit_core::{Capabilities, HolderId, LockName};
+use lockkit_core::{Capabilities, HolderId, LockName, Waiting};
 use tokio::runtime::Handle;
 
 use crate::config::Options;
-use crate::dialect::{Counts, Dialect, Steps};
+use crate::dialect::{Counts, Dialect, Steps, Store};
 use crate::driver::{Driver as _, Source};
 use crate::error::{Errors, Problem, Result, after};
 use crate::session::Session;
@@ -46,28 +46,39 @@ pub struct SqlStore<D: Dialect> {
 }
 
 struct Inner<D: Dialect> {
-    dialect: Arc<D>,
+    store: Arc<Store<D>>,
     table: Table,
 }
 
 impl<D: Dialect> Drop for Inner<D> {
     fn drop(&mut self) {
         // Its task keeps the rest.
-        if let Some(session) = self.dialect.active_session() {
-            session.close();
-        }
+        self.store.session.close();
     }
 }
 
 impl<D: Dialect> SqlStore<D> {
     pub(crate) async fn connect(source: Source<D::Driver>, options: Options) -> Result<Self> {
-        let table = options.table.clone();
         Handle::try_current().map_err(|error| {
             errors::<D>().rejected("connect", Problem::Refused, error.to_string())
         })?;
-        let dialect = D::open(source, options).await?;
-        let inner = Arc::new(Inner { dialect, table });
-        Ok(Self { inner })
+        let rules = options.capabilities(D::PUSHES);
+        let (pool, common, own) = D::open(source, &options, rules).await?;
+        let waiters = Arc::clone(&common.waiters);
+        let session = Session::new(errors::<D>(), options.pin, waiters);
+        let store = Arc::new(Store {
+            pool,
+            common,
+            session,
+            own,
+        });
+        if options.pin {
+            D::start_session(&store, true).await?;
+        }
+        let table = options.table;
+        Ok(Self {
+            inner: Arc::new(Inner { store, table }),
+        })
     }
 
     /// The table that keeps the locks.
@@ -79,11 +90,11 @@ impl<D: Dialect> SqlStore<D> {
     /// Counts tickets, pins and connections.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let session = self.dialect().active_session();
+        let store = self.store();
         Counts {
-            tickets: self.dialect().common().waiters.len(),
-            pins: session.map_or(0, Session::holds),
-            idle: self.dialect().pool().idle(),
+            tickets: store.common.waiters.len(),
+            pins: store.session.holds(),
+            idle: store.pool.idle(),
         }
     }
 
@@ -95,14 +106,14 @@ impl<D: Dialect> SqlStore<D> {
     /// # Errors
     /// - [`BackendError`](lockkit_core::BackendError) if the database failed.
     pub async fn purge(&self, unused_for: Duration) -> Result<u64> {
-        let dialect = Arc::clone(self.dialect());
-        let runtime = dialect.pool().runtime();
-        let purge = async move { steps::purge(&*dialect, unused_for).await };
+        let store = Arc::clone(self.store());
+        let runtime = store.pool.runtime();
+        let purge = async move { steps::purge(&store, unused_for).await };
         steps::run_on(&runtime, errors::<D>(), "purge", purge).await
     }
 
-    pub(crate) fn dialect(&self) -> &Arc<D> {
-        &self.inner.dialect
+    pub(crate) fn store(&self) -> &Arc<Store<D>> {
+        &self.inner.store
     }
 
     /// Runs a request as a task, so that a caller that stops polling keeps no connection from others.
@@ -112,13 +123,13 @@ impl<D: Dialect> SqlStore<D> {
     async fn run<T, F>(
         &self,
         operation: &'static str,
-        request: impl FnOnce(Arc<D>) -> F,
+        request: impl FnOnce(Arc<Store<D>>) -> F,
     ) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let request = request(Arc::clone(self.dialect()));
+        let request = request(Arc::clone(self.store()));
         steps::run_on(&Handle::current(), errors::<D>(), operation, request).await
     }
 }
@@ -151,32 +162,32 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     }
 
     fn address(&self) -> Option<String> {
-        Some(self.dialect().pool().address())
+        Some(self.store().pool.address())
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.dialect().common().rules
+        self.store().common.rules
     }
 
     async fn attempt(&self, ticket: &Ticket) -> Result<Attempt> {
-        if self.dialect().active_session().is_some_and(|it| it.pins) {
+        if self.store().session.pins {
             // The runtime of the session may have ended.
-            let _ = self.dialect().listen();
+            D::start_session(self.store(), false).await?;
         }
         let ticket = ticket.clone();
-        let attempt = |dialect: Arc<D>| async move {
+        let attempt = |store: Arc<Store<D>>| async move {
             let acquire = async |key| match ticket.mode.is_exclusive() {
-                true => dialect.attempt(&ticket, key).await,
-                false => shares::attempt(&*dialect, &ticket, key).await,
+                true => D::attempt(&store, &ticket, key).await,
+                false => shares::attempt(&store, &ticket, key).await,
             };
-            let waiters = &dialect.common().waiters;
+            let waiters = &store.common.waiters;
             let number = waiters.attempted(&ticket);
-            let result = match dialect.active_session() {
-                Some(session) if session.pins => {
-                    let address = || dialect.pool().address();
-                    session.attempt(&ticket, address, acquire).await
+            let result = match store.session.pins {
+                true => {
+                    let address = || store.pool.address();
+                    store.session.attempt(&ticket, address, acquire).await
                 }
-                _ => acquire(0).await,
+                false => acquire(0).await,
             };
             waiters.answered(&ticket, number, &result);
             result
@@ -185,15 +196,18 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     }
 
     async fn watch(&self, ticket: &Ticket) -> Result<Box<dyn Watch>> {
-        match self.dialect().listen() {
-            Ok(()) => Ok(Box::new(self.dialect().common().waiters.watch(ticket))),
-            Err(why) => Err(errors::<D>().rejected("watch", Problem::Refused, why)),
+        let store = self.store();
+        if !store.session.pins && store.common.rules.waiting != Waiting::Push {
+            let why = "this store gets no notifications: its waiters poll";
+            return Err(errors::<D>().rejected("watch", Problem::Refused, why));
         }
+        D::start_session(store, false).await?;
+        Ok(Box::new(store.common.waiters.watch(ticket)))
     }
 
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
         let all = tickets.to_vec();
-        let renew = |dialect: Arc<D>| async move { Ok(steps::renew(&*dialect, &all).await) };
+        let renew = |store: Arc<Store<D>>| async move { Ok(steps::renew(&store, &all).await) };
         match self.run("renew", renew).await {
             Ok(results) => results,
             Err(error) => tickets.iter().map(|_| Err(error.clone())).collect(),
@@ -202,21 +216,20 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
 
     async fn release(&self, ticket: &Ticket) -> Result<Release> {
         let ticket = ticket.clone();
-        let release = |dialect: Arc<D>| async move {
-            let (waits, late) = turns::left(&dialect.common().waiters, ticket.holder);
-            if ticket.mode.is_exclusive() && late {
+        let release = |store: Arc<Store<D>>| async move {
+            let (waits, late) = turns::left(&store.common.waiters, ticket.holder);
+            let alone = ticket.mode.is_exclusive();
+            if waits || alone && late {
                 // First: no late attempt may hold after the release.
-                turns::refuse(&dialect, &ticket).await?;
-            } else if waits {
-                turns::withdraw(&*dialect, &ticket, Duration::ZERO).await?;
+                turns::withdraw(&store, &ticket, alone && late).await?;
             }
-            if ticket.mode.is_exclusive() {
-                return steps::release(&*dialect, &ticket).await;
+            if alone {
+                return steps::release(&store, &ticket).await;
             }
-            let released = shares::release(&*dialect, &ticket).await?;
+            let released = shares::release(&store, &ticket).await?;
             if late {
                 // Later: the row that refuses would be that of the hold.
-                let refused = turns::refuse(&dialect, &ticket).await;
+                let refused = turns::withdraw(&store, &ticket, true).await;
                 refused.map_err(after(true))?;
             }
             Ok(released)
@@ -227,35 +240,35 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
         let name = name.clone();
         let list =
-            |dialect: Arc<D>| async move { steps::list(&*dialect, Which::Name(&name)).await };
+            |store: Arc<Store<D>>| async move { steps::list(&store, Which::Name(&name)).await };
         Ok(self.run("inspect", list).await?.pop())
     }
 
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         let name = name.clone();
-        let end = |dialect: Arc<D>| async move { steps::break_lock(&*dialect, &name).await };
+        let end = |store: Arc<Store<D>>| async move { steps::break_lock(&store, &name).await };
         self.run("break", end).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         let prefix = prefix.to_owned();
         let list =
-            |dialect: Arc<D>| async move { steps::list(&*dialect, Which::Prefix(&prefix)).await };
+            |store: Arc<Store<D>>| async move { steps::list(&store, Which::Prefix(&prefix)).await };
         self.run("inspect", list).await
     }
 
     async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
         let (ticket, text) = (ticket.clone(), text.to_owned());
-        let note = |dialect: Arc<D>| async move { shares::note(&*dialect, &ticket, &text).await };
+        let note = |store: Arc<Store<D>>| async move { shares::note(&store, &ticket, &text).await };
         self.run("note", note).await
     }
 
     async fn adopt(&self, from: HolderId, ticket: &Ticket) -> Result<Attempt> {
         let ticket = ticket.clone();
-        let adopt = |dialect: Arc<D>| async move {
-            let waiters = &dialect.common().waiters;
+        let adopt = |store: Arc<Store<D>>| async move {
+            let waiters = &store.common.waiters;
             let number = waiters.attempted(&ticket);
-            let result = shares::adopt(&*dialect, from, &ticket).await;
+            let result = shares::adopt(&store, from, &ticket).await;
             waiters.answered(&ticket, number, &result);
             result
         };
@@ -263,7 +276,7 @@ impl<D: Dialect> DistributedLock for SqlStore<D> {
     }
 
     fn forget(&self, holder: HolderId) {
-        self.dialect().common().waiters.forget(holder);
+        self.store().common.waiters.forget(holder);
     }
 
     fn as_any(&self) -> &dyn Any {

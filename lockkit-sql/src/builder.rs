@@ -106,7 +106,7 @@ impl<D: Dialect> SqlStoreBuilder<D> {
     /// What the store will be able to do.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
-        D::capabilities(&self.options)
+        self.options.capabilities(D::PUSHES)
     }
 
     /// Connects, and creates or checks the table.

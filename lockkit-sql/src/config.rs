@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::{Capabilities, PollRange, Queueing};
+use lockkit_core::{Capabilities, PollRange, Queueing, Waiting};
 
 use crate::table::Table;
 
@@ -49,14 +49,24 @@ pub struct Options {
 }
 
 impl Options {
-    /// What a store with these options can do. A pinned hold is exclusive, and ends with its session.
-    pub(crate) fn capabilities(&self) -> Capabilities {
+    /// What a store with these options can do. A pinned hold is exclusive, and ends with its session. `pushes`: whether
+    /// the server can notify waiters.
+    pub(crate) fn capabilities(&self, pushes: bool) -> Capabilities {
         let usual = PollRange::new(Duration::from_millis(1), Duration::from_secs(1));
         let poll = self.poll.unwrap_or(usual);
+        let (waiting, recheck) = match pushes && self.wake == Wake::Push {
+            // No notification says that a session has ended.
+            true if self.poll.is_none() && !self.pin => {
+                (Waiting::Push, Capabilities::new().recheck)
+            }
+            true => (Waiting::Push, poll.max),
+            false => (Waiting::Poll, poll.max),
+        };
         Capabilities {
             queueing: Queueing::Fifo,
+            waiting,
             poll,
-            recheck: poll.max,
+            recheck,
             tells_loss: self.pin,
             shares: !self.pin,
             notes: true,

@@ -8,7 +8,7 @@ use lockkit_core::Capabilities;
 use lockkit_core::contract::{Attempt, Ticket};
 
 use crate::config::Options;
-use crate::driver::{Driver, Reply, Source};
+use crate::driver::{Driver, Reply, Source, changed};
 use crate::error::Result;
 use crate::pool::Pool;
 use crate::queries::Common;
@@ -34,6 +34,17 @@ pub struct Counts {
     pub idle: usize,
 }
 
+/// What a store keeps.
+#[derive(Debug)]
+pub struct Store<S: Steps> {
+    pub(crate) pool: Pool<S::Driver>,
+    pub(crate) common: Common,
+    /// Opened if tickets get wake-ups from it, or holds end with it.
+    pub(crate) session: Session,
+    /// What only this database has.
+    pub(crate) own: S,
+}
+
 /// The steps of one database. Each decides by the database's clock alone.
 #[async_trait]
 pub trait Steps: Debug + Send + Sync + Sized + 'static {
@@ -43,37 +54,34 @@ pub trait Steps: Debug + Send + Sync + Sized + 'static {
     /// The most leases in one statement.
     const BATCH: usize = 500;
 
+    /// Whether the server notifies waiters, if they want it.
+    const PUSHES: bool = false;
+
     /// Whether the row of a name must be there before a transaction of an application locks it.
     const ROW_FIRST: bool = false;
 
-    /// The connections.
-    fn pool(&self) -> &Pool<Self::Driver>;
+    /// Connects, and creates or checks the table. `rules`: what the store will be able to do.
+    async fn open(
+        source: Source<Self::Driver>,
+        options: &Options,
+        rules: Capabilities,
+    ) -> Result<(Pool<Self::Driver>, Common, Self)>;
 
-    /// The queries that every database has.
-    fn common(&self) -> &Common;
-
-    /// What the store will be able to do.
-    #[must_use]
-    fn capabilities(options: &Options) -> Capabilities {
-        options.capabilities()
+    /// Keeps the session open, where a store has one. Opens the `first` one before it returns.
+    async fn start_session(_store: &Arc<Store<Self>>, _first: bool) -> Result<()> {
+        Ok(())
     }
-
-    /// Connects, and creates or checks the table.
-    async fn open(source: Source<Self::Driver>, options: Options) -> Result<Arc<Self>>;
-
-    /// The session of the client, if tickets get wake-ups from it.
-    fn active_session(&self) -> Option<&Session>;
-
-    /// Opens the session, or says why there are no wake-ups.
-    fn listen(self: &Arc<Self>) -> Result<(), &'static str>;
 
     /// As [`lockkit_core::DistributedLock::attempt`], of an exclusive ticket. The hold ends with the session of this key, if that is
     /// not 0.
-    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt>;
+    async fn attempt(store: &Store<Self>, ticket: &Ticket, session: i64) -> Result<Attempt>;
 
     /// Whether an exclusive hold was released whose lease had not ended; `None` if no row was changed.
     fn in_time(replies: &[Reply<Self::Driver>]) -> Option<bool>;
 
     /// Whether a transaction of an application took a lock; `None` if the name has no row.
-    fn taken(replies: &[Reply<Self::Driver>]) -> Result<Option<bool>>;
+    #[must_use]
+    fn taken(replies: &[Reply<Self::Driver>]) -> Option<bool> {
+        Some(changed(replies).is_some())
+    }
 }

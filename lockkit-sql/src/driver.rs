@@ -4,7 +4,6 @@ use std::fmt;
 
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
-use lockkit_core::Outcome;
 use sqlx::error::BoxDynError;
 use sqlx::pool::PoolOptions;
 use sqlx::query::Query;
@@ -13,7 +12,7 @@ use sqlx::{
     Execute, IntoArguments, RawSql, Row, Type, query_with, raw_sql,
 };
 
-use crate::error::{Errors, Result};
+use crate::error::{Errors, Result, after};
 use crate::table::{Table, Types};
 use crate::template::Template;
 use crate::values::{Syntax, Value, Values};
@@ -222,30 +221,12 @@ pub(crate) async fn send<D: Driver>(
     operation: &'static str,
     message: impl Execute<'static, D> + 'static,
 ) -> Result<Vec<Reply<D>>> {
-    let mut replies = Vec::new();
-    match read(D::send(connection, message), &mut replies).await {
-        Ok(()) => Ok(replies),
-        Err(error) => {
-            let error = D::ERRORS.of(operation, false, &error);
-            Err(if D::COMMITS_EACH && changed(&replies).is_some() {
-                // Earlier statements were executed.
-                error.with_outcome(Outcome::Indeterminate)
-            } else {
-                error
-            })
-        }
-    }
-}
-
-async fn read<D: Driver>(
-    mut yields: Yields<'_, D>,
-    replies: &mut Vec<Reply<D>>,
-) -> Result<(), sqlx::Error> {
-    let mut rows = Vec::new();
-    while let Some(item) = yields.try_next().await? {
-        match item {
-            Either::Right(row) => rows.push(row),
-            Either::Left(done) => {
+    let mut yields = D::send(connection, message);
+    let (mut replies, mut rows) = (Vec::new(), Vec::new());
+    loop {
+        match yields.try_next().await {
+            Ok(Some(Either::Right(row))) => rows.push(row),
+            Ok(Some(Either::Left(done))) => {
                 let (changed, insert_id) = D::counts(&done);
                 replies.push(Reply {
                     changed,
@@ -253,9 +234,14 @@ async fn read<D: Driver>(
                     rows: std::mem::take(&mut rows),
                 });
             }
+            Ok(None) => return Ok(replies),
+            Err(error) => {
+                let error = D::ERRORS.of(operation, false, &error);
+                // Earlier statements may have been executed.
+                return Err(after(D::COMMITS_EACH && changed(&replies).is_some())(error));
+            }
         }
     }
-    Ok(())
 }
 
 /// The rows of all replies.
@@ -270,6 +256,8 @@ pub(crate) fn changed<D: Database>(replies: &[Reply<D>]) -> Option<&Reply<D>> {
 
 #[cfg(all(test, feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod tests {
+    use lockkit_core::Outcome;
+
     use super::*;
     use crate::error::Problem;
 

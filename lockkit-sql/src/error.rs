@@ -170,32 +170,21 @@ impl Errors {
         // While connecting, invalid data means a certificate that is not trusted.
         let untrusted =
             |error: &std::io::Error| connecting && error.kind() == ErrorKind::InvalidData;
-        let text = error.to_string();
-        let (problem, outcome, text) = match error {
+        let (problem, outcome) = match error {
             sqlx::Error::Database(error) => {
                 return self.of_database(operation, connecting, &**error);
             }
-            sqlx::Error::Io(error) if untrusted(error) => (
-                Problem::Connection,
-                Outcome::Rejected,
-                format!("TLS: {error}"),
-            ),
-            sqlx::Error::Io(error) => (Problem::Connection, lost, error.to_string()),
-            sqlx::Error::Tls(error) => (
-                Problem::Connection,
-                Outcome::Rejected,
-                format!("TLS: {error}"),
-            ),
-            sqlx::Error::Configuration(error) => {
-                (Problem::Refused, Outcome::Rejected, error.to_string())
-            }
-            sqlx::Error::Protocol(_)
+            sqlx::Error::Tls(_) => (Problem::Connection, Outcome::Rejected),
+            sqlx::Error::Io(error) if untrusted(error) => (Problem::Connection, Outcome::Rejected),
+            sqlx::Error::Configuration(_) => (Problem::Refused, Outcome::Rejected),
+            sqlx::Error::Io(_)
+            | sqlx::Error::Protocol(_)
             | sqlx::Error::WorkerCrashed
             | sqlx::Error::PoolTimedOut
-            | sqlx::Error::PoolClosed => (Problem::Connection, lost, text),
-            _ => (Problem::Unreadable, Outcome::Indeterminate, text),
+            | sqlx::Error::PoolClosed => (Problem::Connection, lost),
+            _ => (Problem::Unreadable, Outcome::Indeterminate),
         };
-        self.fault(operation, problem, outcome, text)
+        self.fault(operation, problem, outcome, error.to_string())
     }
 
     fn of_database(

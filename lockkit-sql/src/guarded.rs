@@ -7,7 +7,7 @@ use lockkit_core::{BackendError, Error, Guard, InvalidName, LockClient, LockName
 use sqlx::{Database, Transaction};
 
 use crate::backend::SqlStore;
-use crate::dialect::{Dialect, Steps as _};
+use crate::dialect::Dialect;
 use crate::driver::{Driver, rows, send, text};
 use crate::steps::lock_row;
 use crate::values::Values;
@@ -94,7 +94,7 @@ impl<D: Stored> StillHeld<D> for LockClient {
         refuse_shared(guard, "guard")?;
         let token = guard.token().get().cast_signed();
         let values = Values::of(guard.ticket()).number("token", token);
-        let query = store.dialect().common().guard.text(&values);
+        let query = store.store().common.guard.text(&values);
         let replies = send::<D>(&mut **transaction, "guard", text(&query)).await?;
         let held = rows(&replies).next().is_some();
         held.then_some(()).ok_or(GuardedError::Fenced)
@@ -158,7 +158,7 @@ impl<'t, 'c, S: Dialect> TxLock<'t, 'c, S> {
         let store = store.ok_or(GuardedError::ForeignStore)?;
         let lock = client.lock(LockName::new(name)?);
         let name = lock.map_err(GuardedError::Refused)?.stored_name().clone();
-        let taken = lock_row(store.dialect(), &name, &mut **transaction).await?;
+        let taken = lock_row(store.store(), &name, &mut **transaction).await?;
         Ok(taken.then_some(Self { transaction, name }))
     }
 

@@ -168,7 +168,7 @@ fn time(micros: i64) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
 
     use lockkit_core::contract::{Wake, Watch as _};
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    fn ticket() -> Ticket {
+    pub(crate) fn ticket() -> Ticket {
         let holder = HolderId::new(ClientId::random(), 1);
         Ticket::new(LockName::new("a").unwrap(), holder, Duration::from_secs(30))
     }

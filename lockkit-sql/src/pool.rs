@@ -37,9 +37,9 @@ const AVOID: Duration = Duration::from_secs(1);
 /// A conflict of transactions is retried this often.
 const CONFLICTS: u32 = 5;
 
-/// How long one connection is used that may last for `oldest`.
-pub(crate) fn longest_use(oldest: Duration) -> Duration {
-    oldest.mul_f64(0.75 + fastrand::f64() / 4.0)
+/// How long one connection is used.
+pub(crate) fn longest_use() -> Duration {
+    OLDEST.mul_f64(0.75 + fastrand::f64() / 4.0)
 }
 
 /// The connections of a store.
@@ -48,8 +48,6 @@ pub struct Pool<D: Driver> {
     /// What the store changes in its options.
     change: fn(Connecting<D>) -> Connecting<D>,
     pub(crate) connect_timeout: Duration,
-    /// The longest use of a connection.
-    oldest: Duration,
     /// Whether connections prepare the steps of holds.
     prepares: AtomicBool,
     /// In which the store was opened.
@@ -77,8 +75,10 @@ enum Kind {
 impl Kind {
     fn of(sql: &str) -> Self {
         let writes = ["INSERT ", "UPDATE ", "DELETE ", "CREATE "];
-        match sql.starts_with("SELECT") && !writes.iter().any(|word| sql.contains(word)) {
-            true => Self::Reads,
+        let reads = sql.starts_with("SELECT") && !writes.iter().any(|word| sql.contains(word));
+        match sql.starts_with("BEGIN") {
+            true => Self::Transaction,
+            false if reads => Self::Reads,
             false => Self::Writes,
         }
     }
@@ -116,7 +116,6 @@ impl<D: Driver> Pool<D> {
             source,
             change,
             connect_timeout: options.connect_timeout,
-            oldest: OLDEST,
             prepares: AtomicBool::new(prepares),
             runtime: Handle::current(),
             idle: Mutex::default(),
@@ -154,10 +153,8 @@ impl<D: Driver> Pool<D> {
             "no reply within {limit:?}: the server is silent, or another session has locked the table"
         );
         let (problem, outcome) = (Problem::Connection, Outcome::Indeterminate);
-        at(
-            &self.address(),
-            D::ERRORS.fault("open", problem, outcome, text),
-        )
+        let error = D::ERRORS.fault("open", problem, outcome, text);
+        at(&self.address(), error)
     }
 
     /// Sends a message that is a transaction, as prepared statements where the server allows it. After an error its
@@ -188,11 +185,7 @@ impl<D: Driver> Pool<D> {
             (false, true) => &self.waiting,
             (false, false) => &self.renewals,
         };
-        let kind = match D::ALONE {
-            true => Kind::Transaction,
-            false => Kind::Writes,
-        };
-        self.send("renew", permits, kind, |_| driver::text(text))
+        self.send("renew", permits, Kind::of(text), |_| driver::text(text))
             .await
     }
 
@@ -289,13 +282,12 @@ impl<D: Driver> Pool<D> {
     /// After a server refused writes, allows one connection in a second to all callers together.
     pub(crate) fn may_connect(&self, operation: &'static str) -> Result<()> {
         let mut refused = lock(&self.refused);
-        match &mut *refused {
-            None => return Ok(()),
-            Some(last) if last.elapsed() >= AVOID => {
-                *last = Instant::now();
-                return Ok(());
-            }
-            Some(_) => {}
+        let Some(last) = &mut *refused else {
+            return Ok(());
+        };
+        if last.elapsed() >= AVOID {
+            *last = Instant::now();
+            return Ok(());
         }
         let text = "the server refused writes, and the primary is looked for once a second";
         let (problem, outcome) = (Problem::ReadOnly, Outcome::Unavailable);
@@ -348,7 +340,7 @@ impl<D: Driver> Pool<D> {
             prepared: Prepared::default(),
             address,
             file: file.or_else(|| D::file(&self.source)),
-            ends: Instant::now() + longest_use(self.oldest),
+            ends: Instant::now() + longest_use(),
             used: Instant::now(),
         })
     }
@@ -431,7 +423,7 @@ mod tests {
         // Seen by its own connection alone.
         let own = "CREATE TEMP TABLE own (n INTEGER)";
         let look = "SELECT n FROM own";
-        let mut pool = pool(&dir.path().join("a.db"));
+        let pool = pool(&dir.path().join("a.db"));
         let before = Instant::now();
         let ends = pool.open("open").await.unwrap().ends - before;
         assert!(OLDEST.mul_f64(0.75) <= ends, "{ends:?}");
@@ -439,10 +431,8 @@ mod tests {
         pool.ask("open", own).await.unwrap();
         pool.ask("open", look).await.unwrap();
 
-        pool.oldest = Duration::ZERO;
-        lock(&pool.idle).clear();
-        pool.ask("open", own).await.unwrap();
         assert_eq!(pool.idle(), 1);
+        lock(&pool.idle)[0].ends = Instant::now();
         let error = pool.ask("open", look).await.unwrap_err();
         assert_eq!(fault_of(&error).unwrap().problem(), Problem::Schema);
     }

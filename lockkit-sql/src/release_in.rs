@@ -8,7 +8,6 @@ use lockkit_core::{BackendError, DeferredRelease, Error, Guard, HolderId};
 use sqlx::{Database, Execute, Transaction};
 
 use crate::backend::SqlStore;
-use crate::dialect::Steps as _;
 use crate::driver::{Driver, prepared, send, text};
 use crate::guarded::{GuardedError, Stored, refuse_shared};
 use crate::places::Known;
@@ -98,7 +97,7 @@ impl<D: Stored> ReleaseIn<D> for Guard {
         let backend = Arc::clone(self.backend());
         let store = backend.as_any().downcast_ref();
         let store: &SqlStore<D::Dialect> = store.ok_or(GuardedError::ForeignStore)?;
-        let common = store.dialect().common();
+        let common = &store.store().common;
         let (ticket, token) = (self.ticket().clone(), self.token());
         refuse_shared(&self, "be released in")?;
         let values = Values::of(&ticket).number("token", token.get().cast_signed());

@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 use crate::config::PATIENCE;
 use crate::error::{Errors, Problem, Result, at};
 use crate::places::{self, Known};
-use crate::pool::{OLDEST, longest_use};
+use crate::pool::longest_use;
 
 /// A session is given up whose server returns no reply for this long.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The state of a session, and the tickets whose holds end with it.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     waiters: Arc<Waiters<Known>>,
     errors: Errors,
     /// Whether holds end with it.
@@ -70,14 +70,19 @@ pub(crate) trait Connect: Send + Sync + 'static {
     async fn ended(&self, connection: &mut Self::Connection);
 }
 
-/// Keeps the session open from now on, and opens it if it is not the `first` one. Does nothing if it was
-/// called before in a runtime that has not ended.
-pub(crate) fn start<C: Connect>(this: &Arc<C>, first: Option<(C::Connection, i64)>) {
+/// Keeps the session open from now on. Opens the `first` one before it returns. Does nothing if it was called before in a
+/// runtime that has not ended.
+pub(crate) async fn start<C: Connect>(this: &Arc<C>, first: bool) -> Result<()> {
+    let first = match first {
+        true => Some(this.open_session().await?),
+        false => None,
+    };
     let mut task = lock(&this.session().task);
     if task.as_ref().is_none_or(AbortHandle::is_finished) {
         let keep = Handle::current().spawn(keep(Arc::clone(this), first));
         *task = Some(keep.abort_handle());
     }
+    Ok(())
 }
 
 /// Keeps a session open until it is closed.
@@ -108,7 +113,7 @@ async fn keep<C: Connect>(this: Arc<C>, mut first: Option<(C::Connection, i64)>)
 /// Returns when the connection has ended, or is old and no hold ends with it.
 async fn use_until_old<C: Connect>(this: &C, connection: &mut C::Connection) {
     let mut ended = pin!(this.ended(connection));
-    let mut rest = longest_use(OLDEST);
+    let mut rest = longest_use();
     while timeout(rest, &mut ended).await.is_err() && this.session().holds() > 0 {
         rest = LOOK_AGAIN;
     }
@@ -238,12 +243,14 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use lockkit_core::FencingToken;
     use lockkit_core::contract::{Grant, Wake, Watch as _};
-    use lockkit_core::{ClientId, FencingToken, LockName};
     use tokio::sync::Notify;
 
     use super::*;
+    use crate::places::tests::ticket;
     use crate::places::{Granted, Seen};
+    use crate::pool::OLDEST;
 
     /// Sessions with the keys 1, 2 ..., each of which ends when it is told to.
     struct Fake(Session, Notify, Mutex<i64>);
@@ -267,12 +274,6 @@ mod tests {
         }
     }
 
-    fn ticket(n: u64) -> Ticket {
-        let holder = HolderId::new(ClientId::random(), n);
-        let name = LockName::new("a").unwrap();
-        Ticket::new(name, holder, Duration::from_secs(30))
-    }
-
     /// With its first session open.
     async fn started() -> Arc<Fake> {
         let errors = Errors {
@@ -287,7 +288,7 @@ mod tests {
             Mutex::new(0),
         );
         let fake = Arc::new(fake);
-        start(&fake, Some(fake.open_session().await.unwrap()));
+        start(&fake, true).await.unwrap();
         fake
     }
 
@@ -299,7 +300,7 @@ mod tests {
             let token = FencingToken::new(7).unwrap();
             Ok(Attempt::Granted(Grant::new(token, Duration::from_secs(30))))
         };
-        let (first, late, second) = (ticket(1), ticket(2), ticket(3));
+        let (first, late, second) = (ticket(), ticket(), ticket());
         session.waiters.attempted(&first);
         session.waiters.attempted(&late);
         session
@@ -345,7 +346,7 @@ mod tests {
         };
         let fake = runtime().block_on(started());
         runtime().block_on(async {
-            start(&fake, None);
+            start(&fake, false).await.unwrap();
             assert_eq!(fake.session().key(String::new).await.unwrap(), 2);
         });
     }
@@ -354,7 +355,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn end_of_session_takes_back_a_grant_that_is_not_believed_yet() {
         let fake = started().await;
-        let (session, told) = (fake.session(), ticket(1));
+        let (session, told) = (fake.session(), ticket());
         let number = session.waiters.attempted(&told);
         let granted = Granted {
             token: 8,

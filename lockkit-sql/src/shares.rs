@@ -9,7 +9,7 @@ use std::time::Duration;
 use lockkit_core::contract::{Attempt, Grant, Release, Ticket};
 use lockkit_core::{FencingToken, HolderId, Waiting};
 
-use crate::dialect::Steps;
+use crate::dialect::{Steps, Store};
 use crate::driver::{Columns, Driver as _, rows};
 use crate::error::{Result, after};
 use crate::places::{self, Seen};
@@ -24,11 +24,15 @@ pub(crate) const STEP: Duration = Duration::from_millis(10);
 const RELEASE: Duration = Duration::from_millis(50);
 
 /// Tries to hold beside others; or alone in its turn, of which nothing tells the ticket.
-pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket, session: i64) -> Result<Attempt> {
+pub(crate) async fn attempt<S: Steps>(
+    store: &Store<S>,
+    ticket: &Ticket,
+    session: i64,
+) -> Result<Attempt> {
     let values = Values::of(ticket)
         .number("window", turns::window(store, ticket))
         .number("session", session);
-    let common = store.common();
+    let common = &store.common;
     let (rules, waiters) = (&common.rules, &common.waiters);
     let alone = ticket.mode.is_exclusive();
     let has_waited = places::has_waited(waiters, ticket);
@@ -84,7 +88,7 @@ pub(crate) async fn attempt<S: Steps>(store: &S, ticket: &Ticket, session: i64) 
 /// Makes the row of the name tell of a place that was taken during a turn. Returns the token of the hold: another one if
 /// that was broken in between, and is a new one now.
 async fn tell_again<S: Steps>(
-    store: &S,
+    store: &Store<S>,
     take: &Taking,
     values: &Values<'_>,
     token: FencingToken,
@@ -98,8 +102,12 @@ async fn tell_again<S: Steps>(
 
 /// What would make a ticket wait; `None` if nothing would. Waits for no lock. If it is a holder whose session has ended,
 /// that does not last for long any more.
-async fn look<S: Steps>(store: &S, take: &Taking, values: &Values<'_>) -> Result<Option<Seen>> {
-    let replies = store.pool().step("attempt", &take.look, values).await?;
+async fn look<S: Steps>(
+    store: &Store<S>,
+    take: &Taking,
+    values: &Values<'_>,
+) -> Result<Option<Seen>> {
+    let replies = store.pool.step("attempt", &take.look, values).await?;
     let Some(row) = rows(&replies).last() else {
         return Ok(None);
     };
@@ -108,19 +116,27 @@ async fn look<S: Steps>(store: &S, take: &Taking, values: &Values<'_>) -> Result
 }
 
 /// Shortens the lease of a holder whose session has `ended`.
-async fn end_with_session<S: Steps>(store: &S, values: &Values<'_>, ended: bool) -> Result<()> {
-    let shorten = store.common().end_with_session.as_ref();
+async fn end_with_session<S: Steps>(
+    store: &Store<S>,
+    values: &Values<'_>,
+    ended: bool,
+) -> Result<()> {
+    let shorten = store.common.end_with_session.as_ref();
     if let Some(shorten) = shorten.filter(|_| ended) {
-        store.pool().ask("attempt", &shorten.text(values)).await?;
+        store.pool.ask("attempt", &shorten.text(values)).await?;
     }
     Ok(())
 }
 
 /// Makes the hold of `from` that of a ticket.
-pub(crate) async fn adopt<S: Steps>(store: &S, from: HolderId, ticket: &Ticket) -> Result<Attempt> {
+pub(crate) async fn adopt<S: Steps>(
+    store: &Store<S>,
+    from: HolderId,
+    ticket: &Ticket,
+) -> Result<Attempt> {
     let adopt = match ticket.mode.is_exclusive() {
-        true => &store.common().adopt,
-        false => &store.common().adopt_shared,
+        true => &store.common.adopt,
+        false => &store.common.adopt_shared,
     };
     let values = Values::of(ticket).number("window", 0).holder("from", from);
     match locked(store, "adopt", adopt, &values, 1, Shared::read).await? {
@@ -155,8 +171,8 @@ fn seen(row: &impl Columns) -> Seen {
     Seen { held, ..seen }
 }
 
-pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Release> {
-    let (unshare, values) = (&store.common().unshare, Values::of(ticket));
+pub(crate) async fn release<S: Steps>(store: &Store<S>, ticket: &Ticket) -> Result<Release> {
+    let (unshare, values) = (&store.common.unshare, Values::of(ticket));
     let held = locked(store, "release", unshare, &values, 1, |row| row.truth(0)).await?;
     match held {
         Some(true) => Ok(Release::Released),
@@ -165,9 +181,9 @@ pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Rele
     }
 }
 
-pub(crate) async fn note<S: Steps>(store: &S, ticket: &Ticket, note: &str) -> Result<bool> {
+pub(crate) async fn note<S: Steps>(store: &Store<S>, ticket: &Ticket, note: &str) -> Result<bool> {
     let values = Values::of(ticket).bytes("note", note.as_bytes());
-    let note = &store.common().note;
-    let replies = store.pool().transact("note", note, &values).await?;
+    let note = &store.common.note;
+    let replies = store.pool.transact("note", note, &values).await?;
     Ok(rows(&replies).any(|row| row.truth(0)))
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::config::{Options, Schema};
-use crate::dialect::Steps;
+use crate::dialect::{Steps, Store};
 use crate::driver::{self, Columns, Driver, Reply, changed, rows, send};
 use crate::error::{Errors, Problem, Result, after};
 use crate::pool::Pool;
@@ -33,22 +33,23 @@ pub(crate) async fn check_table<D: Driver>(
     options: &Options,
 ) -> Result<()> {
     let (table, columns) = (&options.table, &common.columns);
-    let mut found = columns_of(pool, columns).await?;
-    if found.is_empty() && options.schema == Schema::Create {
-        let create = [D::TYPES.before, &driver::ddl::<D>(table)].concat();
-        pool.ask_to_open(&create).await?;
-        found = columns_of(pool, columns).await?;
-    }
-    for pause in pauses() {
-        if D::TYPES.misfit(table, &found).is_none() {
+    let mut may_create = options.schema == Schema::Create;
+    let mut pauses = pauses();
+    loop {
+        let found = columns_of(pool, columns).await?;
+        let Some(text) = D::TYPES.misfit(table, &found) else {
             break;
+        };
+        if found.is_empty() && may_create {
+            let create = [D::TYPES.before, &driver::ddl::<D>(table)].concat();
+            pool.ask_to_open(&create).await?;
+            may_create = false;
+        } else if let Some(pause) = pauses.next() {
+            // MySQL reads the parts one after the other, while another client may be creating the table.
+            sleep(pause).await;
+        } else {
+            return Err(D::ERRORS.rejected("open", Problem::Schema, text));
         }
-        // MySQL reads the parts one after the other, while another client may be creating the table.
-        sleep(pause).await;
-        found = columns_of(pool, columns).await?;
-    }
-    if let Some(text) = D::TYPES.misfit(table, &found) {
-        return Err(D::ERRORS.rejected("open", Problem::Schema, text));
     }
     // The second table is there if the first is: it is created before that.
     pool.ask_to_open(&common.probe.text(&Values::new())).await?;
@@ -186,21 +187,19 @@ pub(crate) fn run_on<T: Send + 'static>(
 /// Inserts the row of a name, for a transaction of the application that locks it; returns whether the lock is held. On a
 /// connection of the store: others would wait for the end of a transaction that has inserted the row. And in the runtime
 /// of the store: that of the application may end before the connection.
-async fn make_row<S: Steps>(store: &Arc<S>, name: &LockName) -> Result<bool> {
-    let text = store.common().make_row.text(&Values::new().name(name));
+async fn make_row<S: Steps>(store: &Arc<Store<S>>, name: &LockName) -> Result<bool> {
+    let text = store.common.make_row.text(&Values::new().name(name));
     let this = Arc::clone(store);
-    let make = async move { this.pool().ask("lock", &text).await };
-    let replies = run_on(&store.pool().runtime(), S::Driver::ERRORS, "lock", make).await?;
+    let make = async move { this.pool.ask("lock", &text).await };
+    let replies = run_on(&store.pool.runtime(), S::Driver::ERRORS, "lock", make).await?;
     Ok(rows(&replies).next().is_some())
 }
 
 /// Lists locks that are held.
-pub(crate) async fn list<S: Steps>(store: &S, which: Which<'_>) -> Result<Vec<LockState>> {
-    let list = store
-        .common()
-        .list
-        .text(&Values::condition(which, S::Driver::SYNTAX));
-    Ok(states(&read(store.pool(), "inspect", &list).await?))
+pub(crate) async fn list<S: Steps>(store: &Store<S>, which: Which<'_>) -> Result<Vec<LockState>> {
+    let list = Values::condition(which, S::Driver::SYNTAX);
+    let list = store.common.list.text(&list);
+    Ok(states(&read(&store.pool, "inspect", &list).await?))
 }
 
 async fn read<D: Driver>(pool: &Pool<D>, operation: &'static str, text: &str) -> Result<Vec<Row>> {
@@ -210,16 +209,19 @@ async fn read<D: Driver>(pool: &Pool<D>, operation: &'static str, text: &str) ->
 }
 
 /// Reads the holds of a lock and ends them.
-pub(crate) async fn break_lock<S: Steps>(store: &S, name: &LockName) -> Result<Option<LockState>> {
-    let pool = store.pool();
+pub(crate) async fn break_lock<S: Steps>(
+    store: &Store<S>,
+    name: &LockName,
+) -> Result<Option<LockState>> {
+    let pool = &store.pool;
     let look = Values::condition(Which::Name(name), S::Driver::SYNTAX);
-    let look = store.common().list.text(&look);
+    let look = store.common.list.text(&look);
     let rows = read(pool, "break", &look).await?;
     let Some(holder) = rows.first().and_then(|row| row.holder.as_ref()) else {
         return Ok(None);
     };
     let values = Values::new().name(name).bytes("holder", holder.as_bytes());
-    let end = store.common().break_lock.text(&values);
+    let end = store.common.break_lock.text(&values);
     let mut pauses = pauses();
     loop {
         if changed(&pool.ask("break", &end).await?).is_some() {
@@ -238,17 +240,17 @@ pub(crate) async fn break_lock<S: Steps>(store: &S, name: &LockName) -> Result<O
 }
 
 /// Ends an exclusive hold.
-pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Release> {
-    let (common, values) = (store.common(), Values::of(ticket));
+pub(crate) async fn release<S: Steps>(store: &Store<S>, ticket: &Ticket) -> Result<Release> {
+    let (common, values) = (&store.common, Values::of(ticket));
     let is_mine = common.is_mine.text(&values);
     for _ in 0..3 {
-        let replies = store.pool().step("release", &common.release, &values);
+        let replies = store.pool.step("release", &common.release, &values);
         match S::in_time(&replies.await?) {
             Some(true) => return Ok(Release::Released),
             Some(false) => return Ok(Release::NotHeld),
             None => {}
         }
-        let replies = store.pool().ask("release", &is_mine).await?;
+        let replies = store.pool.ask("release", &is_mine).await?;
         if rows(&replies).next().is_none() {
             return Ok(Release::NotHeld);
         }
@@ -259,18 +261,18 @@ pub(crate) async fn release<S: Steps>(store: &S, ticket: &Ticket) -> Result<Rele
 /// In a transaction of the application: locks the row of a free lock until the transaction ends. Returns `false` if the
 /// lock is held.
 pub(crate) async fn lock_row<S: Steps>(
-    store: &Arc<S>,
+    store: &Arc<Store<S>>,
     name: &LockName,
     transaction: &mut <S::Driver as Database>::Connection,
 ) -> Result<bool> {
-    let lock = store.common().txlock.text(&Values::new().name(name));
+    let lock = store.common.txlock.text(&Values::new().name(name));
     for turn in 0..2 {
         // MySQL would lock the row of a lock that is held, too, until the transaction ends.
         if (turn > 0 || S::ROW_FIRST) && make_row(store, name).await? {
             return Ok(false);
         }
         let replies = send::<S::Driver>(transaction, "lock", driver::text(&lock)).await?;
-        if let Some(taken) = S::taken(&replies)? {
+        if let Some(taken) = S::taken(&replies) {
             return Ok(taken);
         }
     }
@@ -278,18 +280,18 @@ pub(crate) async fn lock_row<S: Steps>(
 }
 
 /// Deletes rows that were not used for long. Returns their number.
-pub(crate) async fn purge<S: Steps>(store: &S, unused_for: Duration) -> Result<u64> {
+pub(crate) async fn purge<S: Steps>(store: &Store<S>, unused_for: Duration) -> Result<u64> {
     let values = Values::new().number("unused", micros(unused_for));
-    let delete = store.common().purge.text(&values);
-    let replies = store.pool().ask("purge", &delete).await?;
-    let delete = &store.common().purge_shared;
-    let deleted = store.pool().transact("purge", delete, &values).await;
+    let delete = store.common.purge.text(&values);
+    let replies = store.pool.ask("purge", &delete).await?;
+    let delete = &store.common.purge_shared;
+    let deleted = store.pool.transact("purge", delete, &values).await;
     deleted.map_err(after(true))?;
     Ok(replies.iter().map(|reply| reply.changed).sum())
 }
 
 /// Renews leases. Returns one result for each ticket, in order.
-pub(crate) async fn renew<S: Steps>(store: &S, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
+pub(crate) async fn renew<S: Steps>(store: &Store<S>, tickets: &[Ticket]) -> Vec<Result<Renewal>> {
     let mut results = vec![Ok(Renewal::NotHeld); tickets.len()];
     let mut order: Vec<usize> = (0..tickets.len()).collect();
     // A message sets one length of lease, in one of the tables. First the one that waits for no row.
@@ -315,35 +317,27 @@ pub(crate) async fn renew<S: Steps>(store: &S, tickets: &[Ticket]) -> Vec<Result
 }
 
 /// The holders whose leases have not ended, and whether each was renewed: a locked row is skipped. Holds beside others
-/// look again: each step of such a hold locks the row of the name for a moment, and many follow each other.
-async fn renewed<S: Steps>(store: &S, tickets: &[&Ticket]) -> Result<HashMap<String, bool>> {
+/// wait for it: each step of such a hold locks the row of the name for a moment, and many follow each other.
+async fn renewed<S: Steps>(store: &Store<S>, tickets: &[&Ticket]) -> Result<HashMap<String, bool>> {
     let values = Values::of_all(tickets, S::Driver::SYNTAX);
     let exclusive = tickets.iter().all(|ticket| ticket.mode.is_exclusive());
     let renew = match exclusive {
-        true => &store.common().renew,
-        false => &store.common().renew_shared,
+        true => &store.common.renew,
+        false => &store.common.renew_shared,
     };
     let text = renew.text(&values);
-    let mut pauses = pauses();
-    loop {
-        let mut renewed = read_renewed(&store.pool().renew(&text, false).await?)?;
-        if exclusive || renewed.values().all(|renewed| *renewed) {
-            return Ok(renewed);
-        }
-        if let Some(wait) = &store.common().renew_in_turn {
-            renew_in_turn(store, wait, tickets, &mut renewed).await;
-            return Ok(renewed);
-        }
-        match pauses.next() {
-            Some(pause) => sleep(pause).await,
-            None => return Ok(renewed),
-        }
+    let mut renewed = read_renewed(&store.pool.renew(&text, false).await?)?;
+    if let Some(wait) = &store.common.renew_in_turn
+        && !exclusive
+    {
+        renew_in_turn(store, wait, tickets, &mut renewed).await;
     }
+    Ok(renewed)
 }
 
 /// Waits for each row that was skipped, by a request of its own: one that stays locked delays no other.
 async fn renew_in_turn<S: Steps>(
-    store: &S,
+    store: &Store<S>,
     wait: &Template,
     tickets: &[&Ticket],
     renewed: &mut HashMap<String, bool>,
@@ -356,7 +350,7 @@ async fn renew_in_turn<S: Steps>(
         let text = wait.text(&Values::of_all(tickets, S::Driver::SYNTAX));
         Ok::<_, BackendError>((
             tickets,
-            read_renewed(&store.pool().renew(&text, true).await?)?,
+            read_renewed(&store.pool.renew(&text, true).await?)?,
         ))
     });
     // What fails counts as skipped, and what a reply leaves out has ended.

@@ -3,7 +3,6 @@
 //! While a name has places, the lock is only taken with a look at them. What they mean is decided while the
 //! row of the name is locked. A place that is not renewed ends with its window.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::Ticket;
@@ -11,7 +10,7 @@ use lockkit_core::store::waiters::Waiters;
 use lockkit_core::{HolderId, queue_window};
 use tokio::time::sleep;
 
-use crate::dialect::Steps;
+use crate::dialect::{Steps, Store};
 use crate::driver::{Columns as _, Driver as _, rows};
 use crate::error::{Result, after};
 use crate::places::{self, Known, Seen};
@@ -24,9 +23,9 @@ use crate::values::{Values, micros};
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// How long the place of a ticket lasts in microseconds: 0 if it does not wait.
-pub(crate) fn window<S: Steps>(store: &S, ticket: &Ticket) -> i64 {
+pub(crate) fn window<S: Steps>(store: &Store<S>, ticket: &Ticket) -> i64 {
     match ticket.enqueue {
-        true => micros(queue_window(&store.common().rules, ticket.ttl)),
+        true => micros(queue_window(&store.common.rules, ticket.ttl)),
         false => 0,
     }
 }
@@ -34,7 +33,7 @@ pub(crate) fn window<S: Steps>(store: &S, ticket: &Ticket) -> i64 {
 /// Gives a ticket that waits a place, or renews it when a quarter of it is over. Returns what was seen with the place, and
 /// whether another holds alone.
 pub(crate) async fn place<S: Steps>(
-    store: &S,
+    store: &Store<S>,
     ticket: &Ticket,
     seen: Seen,
 ) -> Result<(Seen, bool)> {
@@ -42,11 +41,11 @@ pub(crate) async fn place<S: Steps>(
     if !seen.needs_place(window) {
         return Ok((seen, true));
     }
-    places::may_have_place(&store.common().waiters, ticket);
+    places::may_have_place(&store.common.waiters, ticket);
     let values = Values::of(ticket)
         .number("window", window)
         .number("exclusive", i64::from(ticket.mode.is_exclusive()));
-    let step = &store.common().place;
+    let step = &store.common.place;
     let read = |row: &<S::Driver as sqlx::Database>::Row| {
         let [place, end] = [2, 3].map(|column| row.number(column).unwrap_or(0));
         (place, end, row.truth(1))
@@ -66,29 +65,19 @@ pub(crate) fn left(waiters: &Waiters<Known>, holder: HolderId) -> (bool, bool) {
     (waits, known.is_none_or(|known| known.unanswered))
 }
 
-/// Takes a ticket from those that wait, and refuses its late attempts.
-pub(crate) async fn refuse<S: Steps>(store: &Arc<S>, ticket: &Ticket) -> Result<()> {
-    let refuse = ticket.ttl.min(REFUSED);
-    withdraw(&**store, ticket, refuse).await?;
-    sweep(store, ticket, refuse);
-    Ok(())
-}
-
-/// Deletes in the end what refuses late attempts, and keeps the connections until then. `purge` deletes it, too.
-fn sweep<S: Steps>(store: &Arc<S>, ticket: &Ticket, refuse: Duration) {
-    let text = store.common().sweep.text(&Values::of(ticket));
-    let (this, runtime) = (Arc::clone(store), store.pool().runtime());
-    runtime.spawn(async move {
-        sleep(refuse).await;
-        // If it fails, the row stays until the next purge.
-        let _ = this.pool().ask("release", &text).await;
-    });
-}
-
-/// Takes a ticket from those that wait. `refuse`: for how long its late attempts are refused.
-pub(crate) async fn withdraw<S: Steps>(store: &S, ticket: &Ticket, refuse: Duration) -> Result<()> {
+/// Takes a ticket from those that wait. `late`: refuses attempts of it that may still arrive.
+pub(crate) async fn withdraw<S: Steps>(
+    store: &Store<S>,
+    ticket: &Ticket,
+    late: bool,
+) -> Result<()> {
+    let refuse = if late {
+        ticket.ttl.min(REFUSED)
+    } else {
+        Duration::ZERO
+    };
     let values = Values::of(ticket).number("refuse", micros(refuse));
-    let withdraw = &store.common().withdraw;
+    let withdraw = &store.common.withdraw;
     let done = locked(store, "release", withdraw, &values, 0, |_| ()).await?;
     done.ok_or_else(|| S::Driver::ERRORS.skipped("release"))
 }
@@ -96,7 +85,7 @@ pub(crate) async fn withdraw<S: Steps>(store: &S, ticket: &Ticket, refuse: Durat
 /// Sends a step of the row of a name, again while another transaction has it locked: `None` if it has for
 /// long. `column` says whether the step had it, or did not need it.
 pub(crate) async fn locked<S: Steps, T>(
-    store: &S,
+    store: &Store<S>,
     operation: &'static str,
     step: &Template,
     values: &Values<'_>,
@@ -106,7 +95,7 @@ pub(crate) async fn locked<S: Steps, T>(
     let mut pauses = pauses();
     let mut asked = false;
     loop {
-        let replies = store.pool().transact(operation, step, values).await;
+        let replies = store.pool.transact(operation, step, values).await;
         let replies = replies.map_err(after(asked))?;
         // A place may have been given, of which the locked row does not tell yet.
         asked = operation == "attempt";

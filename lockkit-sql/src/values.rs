@@ -64,34 +64,26 @@ impl<'a> Values<'a> {
 
     /// The values of a renewal of leases of one length: `{names}`, `{holders}`, `{ttl}`, `{count}`.
     pub(crate) fn of_all(tickets: &[&Ticket], syntax: &Syntax) -> Self {
-        let (mut names, mut holders) = (String::new(), String::new());
-        for (index, ticket) in tickets.iter().enumerate() {
-            if index > 0 {
-                names.push_str(", ");
-                holders.push_str(", ");
-            }
-            push_bytes(&mut names, ticket.name.as_str().as_bytes(), syntax);
-            let _ = write!(holders, "'{}'", ticket.holder);
-        }
+        let names = tickets.iter();
+        let names = names.map(|ticket| bytes(ticket.name.as_str().as_bytes(), syntax));
+        let holders = tickets.iter().map(|ticket| format!("'{}'", ticket.holder));
+        let list = |values: Vec<String>| Value::Sql(values.join(", "));
         let ttl = tickets.first().map_or(0, |ticket| micros(ticket.ttl));
         let count = i64::try_from(tickets.len()).unwrap_or(i64::MAX);
         Self::new()
-            .with("names", Value::Sql(names))
-            .with("holders", Value::Sql(holders))
+            .with("names", list(names.collect()))
+            .with("holders", list(holders.collect()))
             .number("ttl", ttl)
             .number("count", count)
     }
 
     /// The value of a list: `{condition}` on the names of its rows.
     pub(crate) fn condition(which: Which<'_>, syntax: &Syntax) -> Self {
-        let (mut condition, text) = match which {
-            Which::Name(name) => ("l.name = ".to_owned(), name.as_str()),
-            Which::Prefix(prefix) => {
-                let length = prefix.len();
-                (format!("substr(l.name, 1, {length}) = "), prefix)
-            }
+        let (column, text) = match which {
+            Which::Name(name) => ("l.name".to_owned(), name.as_str()),
+            Which::Prefix(prefix) => (format!("substr(l.name, 1, {})", prefix.len()), prefix),
         };
-        push_bytes(&mut condition, text.as_bytes(), syntax);
+        let condition = format!("{column} = {}", bytes(text.as_bytes(), syntax));
         Self::new().with("condition", Value::Sql(condition))
     }
 
@@ -142,7 +134,7 @@ impl<'a> Values<'a> {
     /// Writes the value of a parameter.
     pub(crate) fn push(&self, text: &mut String, parameter: &str, syntax: &Syntax) {
         let _ = match self.find(parameter) {
-            Some(Value::Bytes(bytes)) => return push_bytes(text, bytes, syntax),
+            Some(Value::Bytes(it)) => write!(text, "{}", bytes(it, syntax)),
             Some(Value::Number(number)) => write!(text, "{number}"),
             Some(Value::Holder(holder)) => write!(text, "'{holder}'"),
             Some(Value::Sql(sql)) => write!(text, "{sql}"),
@@ -162,11 +154,12 @@ pub(crate) fn token(number: i64) -> Option<FencingToken> {
     u64::try_from(number).ok().and_then(FencingToken::new)
 }
 
-/// Writes bytes as the database reads them, whatever its settings for strings are.
-fn push_bytes(text: &mut String, bytes: &[u8], syntax: &Syntax) {
-    text.push_str(syntax.bytes.0);
+/// Bytes as the database reads them, whatever its settings for strings are.
+fn bytes(bytes: &[u8], syntax: &Syntax) -> String {
+    let (mut text, end) = (syntax.bytes.0.to_owned(), syntax.bytes.1);
     for byte in bytes {
         let _ = write!(text, "{byte:02x}");
     }
-    text.push_str(syntax.bytes.1);
+    text.push_str(end);
+    text
 }

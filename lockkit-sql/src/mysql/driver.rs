@@ -20,41 +20,37 @@ pub(super) const ERRORS: Errors = Errors {
     unprepared: &["1243", "1295", "1461", "1615"],
 };
 
-pub(super) static SYNTAX: Syntax = Syntax {
-    quote: '`',
-    bytes: ("x'", "'"),
-    // When the statement began, in UTC, and what has passed since then. The second part is a difference
-    // of local times: the remainder removes a change of summer time.
-    clock: "(TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) \
-            + GREATEST(0, MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)), 900000000)))",
-    numbered: None,
-    names: None,
-};
-
-static TYPES: Types = Types {
-    before: "",
-    rights: RIGHTS,
-    bytes: "VARBINARY(512)",
-    holder: "VARBINARY(100)",
-    number: "BIGINT",
-    key: ",
-    UNIQUE KEY {bare}_token (name, token)",
-    options: " ENGINE = InnoDB",
-    parts: &[
-        ("PRIMARY KEY", "(name)"),
-        ("UNIQUE KEY", "(name,token)"),
-        ("ENGINE", "InnoDB"),
-    ],
-};
-
 /// Without autocommit, which a server may have turned off, a row would stay locked. A request that its client has given up
 /// must not wait for a row for 50 seconds, as the server's default is.
 const SETTINGS: &str = "SET autocommit = 1, innodb_lock_wait_timeout = 1;";
 
 impl Driver for sqlx::MySql {
     const ERRORS: Errors = ERRORS;
-    const SYNTAX: &'static Syntax = &SYNTAX;
-    const TYPES: &'static Types = &TYPES;
+    const SYNTAX: &'static Syntax = &Syntax {
+        quote: '`',
+        bytes: ("x'", "'"),
+        // When the statement began, in UTC, and what has passed since then. The second part is a difference
+        // of local times: the remainder removes a change of summer time.
+        clock: "(TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) \
+            + GREATEST(0, MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)), 900000000)))",
+        numbered: None,
+        names: None,
+    };
+    const TYPES: &'static Types = &Types {
+        before: "",
+        rights: RIGHTS,
+        bytes: "VARBINARY(512)",
+        holder: "VARBINARY(100)",
+        number: "BIGINT",
+        key: ",
+    UNIQUE KEY {bare}_token (name, token)",
+        options: " ENGINE = InnoDB",
+        parts: &[
+            ("PRIMARY KEY", "(name)"),
+            ("UNIQUE KEY", "(name,token)"),
+            ("ENGINE", "InnoDB"),
+        ],
+    };
     const COMMITS_EACH: bool = true;
 
     async fn connect(options: &MySqlConnectOptions) -> Result<MySqlConnection, sqlx::Error> {

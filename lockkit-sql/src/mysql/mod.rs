@@ -11,22 +11,22 @@ use std::convert::identity;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use lockkit_core::LockName;
 use lockkit_core::contract::{Attempt, Grant, Ticket};
 use lockkit_core::store::lock;
+use lockkit_core::{Capabilities, LockName};
 
 use self::driver::ERRORS;
 use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::Options;
-use crate::dialect::Steps;
+use crate::dialect::{Steps, Store};
 use crate::driver::{Reply, Source, changed};
 use crate::error::Result;
 use crate::guarded::Stored;
 use crate::places;
 use crate::pool::Pool;
 use crate::queries::Common;
-use crate::session::{Connect as _, Session, start};
+use crate::session::start;
 use crate::shares;
 use crate::values::{Values, token};
 
@@ -42,9 +42,7 @@ const MOST_NAMES: usize = 65_536;
 /// MySQL 8 and MariaDB.
 #[derive(Debug)]
 pub struct Mysql {
-    pool: Pool<sqlx::MySql>,
     queries: Queries,
-    session: Session,
     /// Names that have a row, for which a shorter message is enough. It can be forgotten at any time.
     with_row: Mutex<HashSet<LockName>>,
 }
@@ -57,27 +55,27 @@ impl Mysql {
         }
         names.insert(name.clone());
     }
+}
 
-    /// Takes the lock if it is free and no ticket waits.
-    async fn acquire(&self, ticket: &Ticket, session: i64) -> Result<Option<Grant>> {
-        let values = Values::of(ticket).number("session", session);
-        let acquire = &self.queries.common.acquire;
-        let has_row = lock(&self.with_row).contains(&ticket.name);
-        let replies = if has_row {
-            self.pool.step("attempt", acquire, &values).await?
-        } else {
-            let insert = self.queries.acquire_new.text(&values);
-            let message = [acquire.text(&values), insert].join("\n");
-            self.pool.ask("attempt", &message).await?
-        };
-        let Some(reply) = changed(&replies) else {
-            return Ok(None);
-        };
-        self.remember(&ticket.name);
-        let token = i64::try_from(reply.insert_id).ok().and_then(token);
-        let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
-        Ok(Some(Grant::new(token, ticket.ttl)))
-    }
+/// Takes the lock if it is free and no ticket waits.
+async fn acquire(store: &Store<Mysql>, ticket: &Ticket, session: i64) -> Result<Option<Grant>> {
+    let (acquire, own) = (&store.common.acquire, &store.own);
+    let values = Values::of(ticket).number("session", session);
+    let has_row = lock(&own.with_row).contains(&ticket.name);
+    let replies = if has_row {
+        store.pool.step("attempt", acquire, &values).await?
+    } else {
+        let insert = own.queries.acquire_new.text(&values);
+        let message = [acquire.text(&values), insert].join("\n");
+        store.pool.ask("attempt", &message).await?
+    };
+    let Some(reply) = changed(&replies) else {
+        return Ok(None);
+    };
+    own.remember(&ticket.name);
+    let token = i64::try_from(reply.insert_id).ok().and_then(token);
+    let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
+    Ok(Some(Grant::new(token, ticket.ttl)))
 }
 
 impl Stored for sqlx::MySql {
@@ -91,55 +89,31 @@ impl Steps for Mysql {
     /// To lock a row that is not there would lock the gap.
     const ROW_FIRST: bool = true;
 
-    fn pool(&self) -> &Pool<sqlx::MySql> {
-        &self.pool
+    async fn open(
+        source: Source<sqlx::MySql>,
+        options: &Options,
+        rules: Capabilities,
+    ) -> Result<(Pool<sqlx::MySql>, Common, Self)> {
+        let pool = Pool::new(source, identity, options, options.prepare);
+        let (common, queries) = open::find(&pool, options, rules).await?;
+        let with_row = Mutex::default();
+        Ok((pool, common, Self { queries, with_row }))
     }
 
-    fn common(&self) -> &Common {
-        &self.queries.common
+    async fn start_session(store: &Arc<Store<Self>>, first: bool) -> Result<()> {
+        start(store, first).await
     }
 
-    async fn open(source: Source<sqlx::MySql>, options: Options) -> Result<Arc<Self>> {
-        let pool = Pool::new(source, identity, &options, options.prepare);
-        let queries = open::find(&pool, &options).await?;
-        let waiters = Arc::clone(&queries.common.waiters);
-        let this = Arc::new(Self {
-            pool,
-            queries,
-            session: Session::new(ERRORS, options.pin, waiters),
-            with_row: Mutex::default(),
-        });
-        if options.pin {
-            start(&this, Some(this.open_session().await?));
-        }
-        Ok(this)
-    }
-
-    fn active_session(&self) -> Option<&Session> {
-        self.session.pins.then_some(&self.session)
-    }
-
-    fn listen(self: &Arc<Self>) -> Result<(), &'static str> {
-        let session = self.active_session();
-        session.ok_or("the server sends no notifications: its waiters poll")?;
-        start(self, None);
-        Ok(())
-    }
-
-    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt> {
-        if !places::has_waited(&self.queries.common.waiters, ticket)
-            && let Some(grant) = self.acquire(ticket, session).await?
+    async fn attempt(store: &Store<Self>, ticket: &Ticket, session: i64) -> Result<Attempt> {
+        if !places::has_waited(&store.common.waiters, ticket)
+            && let Some(grant) = acquire(store, ticket, session).await?
         {
             return Ok(Attempt::Granted(grant));
         }
-        shares::attempt(self, ticket, session).await
+        shares::attempt(store, ticket, session).await
     }
 
     fn in_time(replies: &[Reply<sqlx::MySql>]) -> Option<bool> {
         Some(changed(replies)?.insert_id == IN_TIME)
-    }
-
-    fn taken(replies: &[Reply<sqlx::MySql>]) -> Result<Option<bool>> {
-        Ok(Some(changed(replies).is_some()))
     }
 }

@@ -1,11 +1,14 @@
 //! Opens the store: refuses servers that cannot keep locks, and creates or checks the table.
 
+use lockkit_core::Capabilities;
+
 use super::driver::ERRORS;
 use super::queries::Queries;
 use crate::config::Options;
 use crate::driver::{Columns as _, Reply, rows};
 use crate::error::{Problem, Result};
 use crate::pool::Pool;
+use crate::queries::Common;
 use crate::steps::check_table;
 
 /// Which server it is. The comment is a part of the statement on MariaDB alone.
@@ -14,11 +17,15 @@ const SERVER: &str = "SELECT VERSION(), 1 /*M!100600 + 1 */; \
      ('wsrep_on', 'group_replication_group_name', 'group_replication_single_primary_mode');";
 
 /// Finds the table, or creates it. Returns the queries for this server.
-pub(super) async fn find(pool: &Pool<sqlx::MySql>, options: &Options) -> Result<Queries> {
+pub(super) async fn find(
+    pool: &Pool<sqlx::MySql>,
+    options: &Options,
+    rules: Capabilities,
+) -> Result<(Common, Queries)> {
     let maria = is_maria(&pool.ask_to_open(SERVER).await?)?;
-    let queries = Queries::new(&options.table, maria, options.capabilities());
-    check_table(pool, &queries.common, options).await?;
-    Ok(queries)
+    let (common, queries) = Queries::new(&options.table, maria, rules);
+    check_table(pool, &common, options).await?;
+    Ok((common, queries))
 }
 
 /// Reads the reply to [`SERVER`].
@@ -44,29 +51,30 @@ fn refusal(version: &str, variables: &[(String, String)]) -> Option<&'static str
         let found = variables.iter().find(|(known, _)| known == name);
         found.map_or("", |(_, value)| value)
     };
-    if version.contains("tidb") {
-        return Some(
-            "TiDB cannot keep locks here: its row locks and its clock are not those of MySQL",
-        );
-    }
-    if version.contains("vitess") {
-        return Some(
-            "Vitess cannot keep locks here: what a session does may be spread over servers",
-        );
-    }
-    if set("wsrep_on").eq_ignore_ascii_case("on") {
-        return Some(
-            "a Galera cluster cannot keep locks here: each node has its own clock and its own row locks",
-        );
-    }
     let several = set("group_replication_single_primary_mode").eq_ignore_ascii_case("off");
-    if several && !set("group_replication_group_name").is_empty() {
-        return Some(
+    let refusals = [
+        (
+            version.contains("tidb"),
+            "TiDB cannot keep locks here: its row locks and its clock are not those of MySQL",
+        ),
+        (
+            version.contains("vitess"),
+            "Vitess cannot keep locks here: what a session does may be spread over servers",
+        ),
+        (
+            set("wsrep_on").eq_ignore_ascii_case("on"),
+            "a Galera cluster cannot keep locks here: each node has its own clock and its own row locks",
+        ),
+        (
+            several && !set("group_replication_group_name").is_empty(),
             "Group Replication with several primaries cannot keep locks here: each has its own clock \
              and its own row locks",
-        );
-    }
-    None
+        ),
+    ];
+    refusals
+        .iter()
+        .find(|(applies, _)| *applies)
+        .map(|(_, why)| *why)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use lockkit_core::Capabilities;
 
-use super::driver::SYNTAX;
-use crate::queries::{Common, IS_MINE, Words, with_places};
+use crate::driver::Driver as _;
+use crate::queries::{Common, IS_MINE, Words, write};
 use crate::table::Table;
 use crate::template::Template;
 
@@ -23,49 +23,59 @@ const SESSION_ENDED: &str =
 const MAY: &str = "(holder = {holder} AND expires_at > {now}
     OR (holder IS NULL OR expires_at <= {now}) AND waiting_until <= {now})";
 
-fn words() -> Words {
-    Words {
-        acquire: include_str!("../sql/mysql/acquire.sql"),
-        release: include_str!("../sql/mysql/release.sql"),
-        is_mine: IS_MINE,
-        renew: include_str!("../sql/mysql/renew.sql"),
-        purge: include_str!("../sql/mysql/purge.sql"),
-        break_lock: include_str!("../sql/mysql/break.sql"),
-        guard: include_str!("../sql/mysql/guard.sql"),
-        release_in: include_str!("../sql/mysql/release_in.sql").to_owned(),
-        txlock: include_str!("../sql/mysql/txlock.sql"),
-        columns: include_str!("../sql/mysql/columns.sql"),
-        // A transaction is a statement if none is begun.
-        level: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;",
-        start: "{level} START TRANSACTION;",
-        commit: "COMMIT;",
-        committed: "COMMIT;",
-        make_row: include_str!("../sql/mysql/make_row.sql"),
-        lock: include_str!("../sql/mysql/lock.sql"),
-        mark: "FOR UPDATE",
-        mine: "@lockkit_name",
-        void: "@lockkit_void",
-        greatest: "GREATEST",
-        upsert: "ON DUPLICATE KEY UPDATE
+const WORDS: &Words<'static> = &[
+    ("acquire", include_str!("../sql/mysql/acquire.sql")),
+    ("release", include_str!("../sql/mysql/release.sql")),
+    ("is_mine", IS_MINE),
+    ("renew", include_str!("../sql/mysql/renew.sql")),
+    ("purge", include_str!("../sql/mysql/purge.sql")),
+    ("break_lock", include_str!("../sql/mysql/break.sql")),
+    ("guard", include_str!("../sql/mysql/guard.sql")),
+    ("release_in", include_str!("../sql/mysql/release_in.sql")),
+    ("txlock", include_str!("../sql/mysql/txlock.sql")),
+    ("columns", include_str!("../sql/mysql/columns.sql")),
+    // A transaction is a statement if none is begun.
+    ("level", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;"),
+    ("start", "{level} START TRANSACTION;"),
+    ("commit", "COMMIT;"),
+    ("committed", "COMMIT;"),
+    ("make_row", include_str!("../sql/mysql/make_row.sql")),
+    ("lock", include_str!("../sql/mysql/lock.sql")),
+    ("mine", "@lockkit_name"),
+    ("void", "@lockkit_void"),
+    ("greatest", "GREATEST"),
+    (
+        "upsert",
+        "ON DUPLICATE KEY UPDATE
         token = VALUES(token), expires_at = VALUES(expires_at), room = VALUES(room)",
-        renew_shared: include_str!("../sql/mysql/renew_shares.sql"),
-        // For as long as the connection waits for any row.
-        renew_in_turn: Some(""),
-        purge_shared: include_str!("../sql/mysql/purge_shares.sql"),
-        announce: concat!(
-            include_str!("../sql/mysql/lock.sql"),
-            include_str!("../sql/announce.sql")
-        ),
-        session_ended: SESSION_ENDED,
-        end_with_session: Some(include_str!("../sql/mysql/session_ended.sql")),
-        notify: "NULL",
-        ..Words::default()
-    }
-}
+    ),
+    (
+        "renew_shared",
+        include_str!("../sql/mysql/renew_shares.sql"),
+    ),
+    // For as long as the connection waits for any row.
+    ("renew_in_turn", "{renew_shared}"),
+    (
+        "purge_shared",
+        include_str!("../sql/mysql/purge_shares.sql"),
+    ),
+    (
+        "announce",
+        concat!("{lock}\n", include_str!("../sql/announce.sql")),
+    ),
+    ("session_ended", SESSION_ENDED),
+    (
+        "end_with_session",
+        include_str!("../sql/mysql/session_ended.sql"),
+    ),
+    ("notify", "NULL"),
+    ("server", SERVER),
+    ("wait", WAIT),
+    ("may", MAY),
+];
 
 #[derive(Debug)]
 pub(super) struct Queries {
-    pub(super) common: Common,
     /// Inserts the row of a new name for its holder.
     pub(super) acquire_new: Template,
     pub(super) session: Template,
@@ -73,21 +83,18 @@ pub(super) struct Queries {
 
 impl Queries {
     /// `maria`: whether the server is MariaDB; `rules`: what the store can do.
-    pub(super) fn new(table: &Table, maria: bool, rules: Capabilities) -> Self {
+    pub(super) fn new(table: &Table, maria: bool, rules: Capabilities) -> (Common, Self) {
         let schema = table.schema().map(|schema| format!("'{schema}'"));
         let schema = schema.as_deref().unwrap_or("DATABASE()");
-        let read = |file: &str| {
-            let file = of_server(file, maria).replace("{server}", SERVER);
-            let file = file.replace("{wait}", WAIT);
-            let file = with_places(&file.replace("{may}", MAY));
-            let file = file.replace("{schema}", schema);
-            Template::read(&file, table, &SYNTAX)
-        };
-        Self {
-            common: Common::new(&words(), rules, read),
+        let words = &[WORDS, &[("schema", schema)]].concat();
+        let template =
+            |query: &str| Template::read(&of_server(query, maria), table, sqlx::MySql::SYNTAX);
+        let read = |query: &str| template(&write(query, words));
+        let queries = Self {
             acquire_new: read(include_str!("../sql/mysql/acquire_new.sql")),
             session: read(include_str!("../sql/mysql/session.sql")),
-        }
+        };
+        (Common::new(words, rules, template), queries)
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Mysql;
 use super::driver::ERRORS;
+use crate::dialect::Store;
 use crate::driver::{Columns as _, rows, send, text};
 use crate::error::{Result, at};
 use crate::session::{Connect, SILENCE, Session};
@@ -17,7 +18,7 @@ use crate::values::Values;
 const PROVE_EVERY: Duration = Duration::from_millis(400);
 
 #[async_trait]
-impl Connect for Mysql {
+impl Connect for Store<Mysql> {
     /// With the key of its user lock.
     type Connection = (MySqlConnection, i64);
 
@@ -30,7 +31,7 @@ impl Connect for Mysql {
         self.pool.may_open_session().await?;
         let mut connection = self.pool.connect("open").await?;
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
-        let begin = text(&self.queries.session.text(&values));
+        let begin = text(&self.own.queries.session.text(&values));
         let begun = send::<MySql>(&mut connection, "open", begin);
         let begun = timeout(self.pool.connect_timeout, begun).await;
         let begun = begun.map_err(|_| self.pool.silent())?;

@@ -19,23 +19,24 @@ pub(super) const ERRORS: Errors = Errors {
     unprepared: &["26000", "42P05", "0A000"],
 };
 
-pub(super) static SYNTAX: Syntax = Syntax {
-    quote: '"',
-    bytes: ("E'\\\\x", "'::bytea"),
-    // `now()` would be the start of the transaction. A `double` has the precision of microseconds for some
-    // centuries, and costs the server half as much as `extract`.
-    clock: "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
-    numbered: Some('$'),
-    names: Some(Names {
-        // The same plan serves all values. Otherwise the server makes five for some values first, for a millisecond each.
-        // Servers before 12 do not know the setting.
-        first: "SELECT CASE WHEN current_setting('plan_cache_mode', true) IS NOT NULL
+impl Driver for sqlx::Postgres {
+    const ERRORS: Errors = ERRORS;
+    const SYNTAX: &'static Syntax = &Syntax {
+        quote: '"',
+        bytes: ("E'\\\\x", "'::bytea"),
+        // `now()` would be the start of the transaction. A `double` has the precision of microseconds for some
+        // centuries, and costs the server half as much as `extract`.
+        clock: "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
+        numbered: Some('$'),
+        names: Some(Names {
+            // The same plan serves all values. Otherwise the server makes five for some values first, for a millisecond each.
+            // Servers before 12 do not know the setting.
+            first: "SELECT CASE WHEN current_setting('plan_cache_mode', true) IS NOT NULL
                 THEN set_config('plan_cache_mode', 'force_generic_plan', false) END;\n",
-        types: ["bytea", "bigint", "text"],
-    }),
-};
-
-static TYPES: Types = Types {
+            types: ["bytea", "bigint", "text"],
+        }),
+    };
+    const TYPES: &'static Types = &Types {
     // Clients that change the table at the same time would get an error of the catalogue: they take turns. The number
     // is `lockkit`. Without `BEGIN`: the message is one transaction, and ends with an error too.
     before: "SELECT pg_advisory_xact_lock(x'6c6f636b6b697400'::bigint); ",
@@ -49,11 +50,6 @@ static TYPES: Types = Types {
     options: " WITH (fillfactor = 50)",
     parts: &[("UNIQUE", "(name)"), ("UNIQUE", "(name, token)")],
 };
-
-impl Driver for sqlx::Postgres {
-    const ERRORS: Errors = ERRORS;
-    const SYNTAX: &'static Syntax = &SYNTAX;
-    const TYPES: &'static Types = &TYPES;
 
     fn address(options: &PgConnectOptions) -> String {
         let socket = options.get_socket().map(|path| path.to_string_lossy());

@@ -9,22 +9,22 @@ mod session;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use lockkit_core::Capabilities;
 use lockkit_core::contract::{Attempt, Grant, Ticket};
-use lockkit_core::{Capabilities, Waiting};
 use tokio::time::sleep;
 
 use self::driver::ERRORS;
 use self::queries::Queries;
 use crate::backend::SqlStore;
 use crate::config::{Options, Wake};
-use crate::dialect::Steps;
+use crate::dialect::{Steps, Store};
 use crate::driver::{Columns as _, Reply, Source, rows};
 use crate::error::{Result, after};
 use crate::guarded::Stored;
 use crate::places::{self, Seen};
 use crate::pool::Pool;
 use crate::queries::Common;
-use crate::session::{Connect as _, Session, start};
+use crate::session::start;
 use crate::shares::STEP;
 use crate::steps;
 use crate::turns;
@@ -36,11 +36,7 @@ pub type PostgresStore = SqlStore<Postgres>;
 /// PostgreSQL.
 #[derive(Debug)]
 pub struct Postgres {
-    pool: Pool<sqlx::Postgres>,
     queries: Queries,
-    /// With notifications, if waiters get them.
-    session: Session,
-    push: bool,
 }
 
 impl Stored for sqlx::Postgres {
@@ -51,61 +47,30 @@ impl Stored for sqlx::Postgres {
 impl Steps for Postgres {
     type Driver = sqlx::Postgres;
 
-    fn pool(&self) -> &Pool<sqlx::Postgres> {
-        &self.pool
-    }
+    const PUSHES: bool = true;
 
-    fn common(&self) -> &Common {
-        &self.queries.common
-    }
-
-    fn capabilities(options: &Options) -> Capabilities {
-        let mut rules = options.capabilities();
-        if options.wake == Wake::Push {
-            rules.waiting = Waiting::Push;
-            // No notification says that a session has ended.
-            if options.poll.is_none() && !options.pin {
-                rules.recheck = Capabilities::new().recheck;
-            }
-        }
-        rules
-    }
-
-    async fn open(source: Source<sqlx::Postgres>, options: Options) -> Result<Arc<Self>> {
-        let push = options.wake == Wake::Push;
+    async fn open(
+        source: Source<sqlx::Postgres>,
+        options: &Options,
+        rules: Capabilities,
+    ) -> Result<(Pool<sqlx::Postgres>, Common, Self)> {
         // With a pooler in transaction mode, for which `wake=poll` is, each transaction may run in another
         // session, which knows other statements.
-        let prepares = options.prepare && push;
-        let pool = Pool::new(source, open::plain, &options, prepares);
-        let queries = open::find(&pool, &options, Self::capabilities(&options)).await?;
-        let waiters = Arc::clone(&queries.common.waiters);
-        let this = Arc::new(Self {
-            pool,
-            queries,
-            session: Session::new(ERRORS, options.pin, waiters),
-            push,
-        });
-        if options.pin {
-            start(&this, Some(this.open_session().await?));
-        }
-        Ok(this)
+        let prepares = options.prepare && options.wake == Wake::Push;
+        let pool = Pool::new(source, open::plain, options, prepares);
+        let (common, queries) = open::find(&pool, options, rules).await?;
+        Ok((pool, common, Self { queries }))
     }
 
-    fn active_session(&self) -> Option<&Session> {
-        (self.push || self.session.pins).then_some(&self.session)
-    }
-
-    fn listen(self: &Arc<Self>) -> Result<(), &'static str> {
-        let session = self.active_session();
-        session.ok_or("this store was opened with `wake=poll`")?;
-        start(self, None);
-        Ok(())
+    async fn start_session(store: &Arc<Store<Self>>, first: bool) -> Result<()> {
+        start(store, first).await
     }
 
     /// Sends an attempt, again while the row is only locked for a moment: for a waiter once, because it
     /// comes back anyway.
-    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt> {
-        let (waiters, window) = (&self.queries.common.waiters, turns::window(self, ticket));
+    async fn attempt(store: &Store<Self>, ticket: &Ticket, session: i64) -> Result<Attempt> {
+        let (common, window) = (&store.common, turns::window(store, ticket));
+        let waiters = &common.waiters;
         if ticket.enqueue {
             places::may_have_place(waiters, ticket);
         }
@@ -116,8 +81,7 @@ impl Steps for Postgres {
         let mut pauses = steps::pauses().take(most);
         let mut asked = false;
         loop {
-            let acquire = &self.queries.common.acquire;
-            let replies = self.pool.step("attempt", acquire, &values).await;
+            let replies = store.pool.step("attempt", &common.acquire, &values).await;
             let replies = replies.map_err(after(asked))?;
             asked = window > 0;
             let row = rows(&replies).next();
@@ -133,7 +97,7 @@ impl Steps for Postgres {
                 _ => {
                     places::told_to_wait(waiters, ticket, Some(&seen));
                     return Ok(match waits {
-                        true => seen.answer(&self.queries.common.rules),
+                        true => seen.answer(&common.rules),
                         // Soon, if the row was locked, perhaps by a release, or no release will be notified.
                         false => Attempt::held_for(Some(STEP)),
                     });
@@ -146,10 +110,9 @@ impl Steps for Postgres {
         Some(rows(replies).next()?.truth(0))
     }
 
-    fn taken(replies: &[Reply<sqlx::Postgres>]) -> Result<Option<bool>> {
-        let row = rows(replies).next();
-        let row = row.ok_or_else(|| ERRORS.unreadable("lock"))?;
+    fn taken(replies: &[Reply<sqlx::Postgres>]) -> Option<bool> {
+        let row = rows(replies).next()?;
         let [locked, exists] = [0, 1].map(|column| row.truth(column));
-        Ok((locked || exists).then_some(locked))
+        (locked || exists).then_some(locked)
     }
 }

@@ -12,6 +12,7 @@ use crate::config::{Options, Schema};
 use crate::driver::{Columns as _, rows};
 use crate::error::{Problem, Result};
 use crate::pool::Pool;
+use crate::queries::Common;
 use crate::steps::check_table;
 use crate::values::Values;
 
@@ -25,9 +26,9 @@ pub(super) async fn find(
     pool: &Pool<sqlx::Postgres>,
     options: &Options,
     rules: Capabilities,
-) -> Result<Queries> {
+) -> Result<(Common, Queries)> {
     let table = &options.table;
-    let queries = &Queries::new(table, rules);
+    let (common, queries) = &Queries::new(table, rules);
     let mut found = schemas(pool, queries).await?;
     let is_visible = |found: &[(String, bool)]| found.iter().any(|(_, visible)| *visible);
     if !is_visible(&found)
@@ -48,7 +49,7 @@ pub(super) async fn find(
         );
         return Err(ERRORS.rejected("open", Problem::Schema, text));
     }
-    check_table(pool, &queries.common, options).await?;
+    check_table(pool, common, options).await?;
     if !is_visible(&found) {
         found = schemas(pool, queries).await?;
     }

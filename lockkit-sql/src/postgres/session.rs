@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::Postgres;
 use super::driver::ERRORS;
+use crate::dialect::Store;
 use crate::driver::{Columns as _, rows};
 use crate::error::{Result, at};
 use crate::places::{self, Granted, Known};
@@ -30,7 +31,7 @@ const GRANTED: &str = "granted ";
 const BROKEN: &str = "broken ";
 
 #[async_trait]
-impl Connect for Postgres {
+impl Connect for Store<Postgres> {
     type Connection = PgListener;
 
     fn session(&self) -> &Session {
@@ -64,9 +65,9 @@ impl Connect for Postgres {
     }
 }
 
-impl Postgres {
+impl Store<Postgres> {
     fn notified(&self, payload: &str) {
-        let waiters = &self.queries.common.waiters;
+        let waiters = &self.common.waiters;
         if let Some(granted) = payload.strip_prefix(GRANTED) {
             if let Some((holder, granted)) = grant_in(granted) {
                 places::granted(waiters, holder, granted);
@@ -97,11 +98,11 @@ impl Postgres {
             true => self.begin_session(&mut listener).await?,
             false => 0,
         };
-        let listening = listener.listen(&self.queries.channel).await;
+        let listening = listener.listen(&self.own.queries.channel).await;
         listening.map_err(refused)?;
         let payload = fastrand::i64(1..);
         let notify = Values::new().number("payload", payload);
-        let notify = self.queries.notify.text(&notify);
+        let notify = self.own.queries.notify.text(&notify);
         if self.session.pins {
             // From another connection: only a session of its own gets it.
             self.pool.ask_to_open(&notify).await?;
@@ -124,14 +125,14 @@ impl Postgres {
     /// Takes the advisory lock of the session, and verifies that another connection finds it taken.
     async fn begin_session(&self, listener: &mut PgListener) -> Result<i64> {
         let values = Values::new().number("random", i64::from(fastrand::u32(1..)));
-        let begun = ask(listener, self.queries.session.text(&values)).await;
+        let begun = ask(listener, self.own.queries.session.text(&values)).await;
         let begun = begun.map_err(|error| self.refused(&error))?;
         let said = begun.last().map(|row| (row.number(0), row.truth(1)));
         let Some((Some(key), true)) = said else {
             return Err(ERRORS.unreadable("open"));
         };
         let is_free = Values::new().number("session", key);
-        let is_free = self.queries.is_free.text(&is_free);
+        let is_free = self.own.queries.is_free.text(&is_free);
         let replies = self.pool.ask_to_open(&is_free).await?;
         let row = rows(&replies).next();
         match row.map(|row| row.truth(0)) {

@@ -1,6 +1,8 @@
--- Takes a ticket from those that wait, after lock.sql. Its late attempts are refused.
+-- Takes a ticket from those that wait, after lock.sql. Its late attempts are refused, and those of tickets that were
+-- withdrawn long ago are no longer.
 -- name, holder; refuse: for how long, or 0. Returns whether the row of the name was locked: else nothing was done.
-DELETE FROM {holds} WHERE name = {mine} AND holder = {holder} AND token <= 0;
+DELETE FROM {holds} WHERE name = {mine} AND (
+    holder = {holder} AND token <= 0 OR token = {withdrawn} AND expires_at <= {now});
 INSERT INTO {holds} (name, holder, token, expires_at)
 SELECT l.name, {holder}, {withdrawn}, {now} + {refuse}
 FROM {table} AS l

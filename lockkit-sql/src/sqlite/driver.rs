@@ -22,25 +22,6 @@ pub(super) const ERRORS: Errors = Errors {
     unprepared: &[],
 };
 
-pub(super) static SYNTAX: Syntax = Syntax {
-    quote: '"',
-    bytes: ("x'", "'"),
-    clock: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
-    numbered: Some('?'),
-    names: None,
-};
-
-static TYPES: Types = Types {
-    before: "",
-    rights: "",
-    bytes: "BLOB",
-    holder: "TEXT",
-    number: "INTEGER",
-    key: "",
-    options: "",
-    parts: &[],
-};
-
 /// How often a file is opened again that another process is creating.
 const OPENINGS: u32 = 20;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -48,8 +29,23 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 impl Driver for sqlx::Sqlite {
     const ERRORS: Errors = ERRORS;
-    const SYNTAX: &'static Syntax = &SYNTAX;
-    const TYPES: &'static Types = &TYPES;
+    const SYNTAX: &'static Syntax = &Syntax {
+        quote: '"',
+        bytes: ("x'", "'"),
+        clock: "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+        numbered: Some('?'),
+        names: None,
+    };
+    const TYPES: &'static Types = &Types {
+        before: "",
+        rights: "",
+        bytes: "BLOB",
+        holder: "TEXT",
+        number: "INTEGER",
+        key: "",
+        options: "",
+        parts: &[],
+    };
     /// A file has one writer at a time.
     const ALONE: bool = true;
 

@@ -5,22 +5,20 @@ mod driver;
 mod open;
 mod queries;
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
+use lockkit_core::Capabilities;
 use lockkit_core::contract::{Attempt, Grant, Ticket};
 
 use self::driver::ERRORS;
 use crate::backend::SqlStore;
 use crate::config::Options;
-use crate::dialect::Steps;
+use crate::dialect::{Steps, Store};
 use crate::driver::{Columns as _, Reply, Source, changed, rows};
 use crate::error::Result;
 use crate::guarded::Stored;
 use crate::places;
 use crate::pool::Pool;
 use crate::queries::Common;
-use crate::session::Session;
 use crate::shares;
 use crate::values::{Values, token};
 
@@ -30,8 +28,8 @@ pub type SqliteStore = SqlStore<Sqlite>;
 /// SQLite: a file, for the processes of one machine.
 #[derive(Debug)]
 pub struct Sqlite {
-    pool: Pool<sqlx::Sqlite>,
-    common: Common,
+    /// Only this crate makes one.
+    _sealed: (),
 }
 
 impl Stored for sqlx::Sqlite {
@@ -45,48 +43,30 @@ impl Steps for Sqlite {
     /// One statement keeps others from the file for about a millisecond.
     const BATCH: usize = 200;
 
-    fn pool(&self) -> &Pool<sqlx::Sqlite> {
-        &self.pool
+    async fn open(
+        source: Source<sqlx::Sqlite>,
+        options: &Options,
+        rules: Capabilities,
+    ) -> Result<(Pool<sqlx::Sqlite>, Common, Self)> {
+        let (pool, common) = open::open(source, options, rules).await?;
+        Ok((pool, common, Self { _sealed: () }))
     }
 
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    async fn open(source: Source<sqlx::Sqlite>, options: Options) -> Result<Arc<Self>> {
-        let (pool, common) = open::open(source, &options).await?;
-        Ok(Arc::new(Self { pool, common }))
-    }
-
-    fn active_session(&self) -> Option<&Session> {
-        None
-    }
-
-    fn listen(self: &Arc<Self>) -> Result<(), &'static str> {
-        Err("a file sends no notifications: its waiters poll")
-    }
-
-    async fn attempt(&self, ticket: &Ticket, session: i64) -> Result<Attempt> {
-        if !places::has_waited(&self.common.waiters, ticket)
-            && let acquire = &self.common.acquire
-            && let replies = self
-                .pool
-                .step("attempt", acquire, &Values::of(ticket))
-                .await?
+    async fn attempt(store: &Store<Self>, ticket: &Ticket, session: i64) -> Result<Attempt> {
+        let (pool, common) = (&store.pool, &store.common);
+        if !places::has_waited(&common.waiters, ticket)
+            && let values = Values::of(ticket)
+            && let replies = pool.step("attempt", &common.acquire, &values).await?
             && let Some(row) = rows(&replies).next()
         {
             let token = row.number(0).and_then(token);
             let token = token.ok_or_else(|| ERRORS.unreadable("attempt"))?;
             return Ok(Attempt::Granted(Grant::new(token, ticket.ttl)));
         }
-        shares::attempt(self, ticket, session).await
+        shares::attempt(store, ticket, session).await
     }
 
     fn in_time(replies: &[Reply<sqlx::Sqlite>]) -> Option<bool> {
         changed(replies).map(|_| true)
-    }
-
-    fn taken(replies: &[Reply<sqlx::Sqlite>]) -> Result<Option<bool>> {
-        Ok(Some(changed(replies).is_some()))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use lockkit_core::Capabilities;
 #[cfg(unix)]
 use lockkit_core::file::network_fs;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
@@ -19,6 +20,7 @@ use crate::steps::check_table;
 pub(super) async fn open(
     source: Source<sqlx::Sqlite>,
     options: &Options,
+    rules: Capabilities,
 ) -> Result<(Pool<sqlx::Sqlite>, Common)> {
     if options.pin {
         let text = "a file has no sessions that a hold could end with: open it without `pin`";
@@ -32,7 +34,7 @@ pub(super) async fn open(
         Schema::Create => |file| file,
     };
     let pool = Pool::new(source, change, options, true);
-    let common = queries::new(&options.table, options.capabilities());
+    let common = queries::new(&options.table, rules);
     check_table(&pool, &common, options).await?;
     Ok((pool, common))
 }

@@ -152,6 +152,27 @@ async fn purge_that_fails_halfway_may_have_an_effect() {
     assert_eq!(error.outcome(), Outcome::Indeterminate);
 }
 
+/// Of a name that is used again and again, so that no purge deletes them.
+#[tokio::test]
+async fn rows_that_refuse_late_attempts_go_when_another_is_made() {
+    let database = Database::new();
+    let store = database.store().await;
+    for _ in 0..3 {
+        // The store does not know whether it has sent an attempt of this ticket.
+        store
+            .release(&ticket("a", Duration::from_millis(20)))
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let rows = sqlx::query_scalar("SELECT count(*) FROM lockkit_locks_holds");
+    let rows: i64 = rows
+        .fetch_one(&mut database.connection().await)
+        .await
+        .unwrap();
+    assert_eq!(rows, 1);
+}
+
 /// The clock of a statement counts milliseconds: a row is deleted in a later one than its last grant.
 #[tokio::test]
 async fn tokens_grow_after_purge_of_fresh_row() {
