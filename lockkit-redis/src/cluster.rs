@@ -217,7 +217,7 @@ impl Cluster {
 
     /// Asks nodes that are known, a few at a time: first those with a connection, last those that the user has named.
     async fn read_map(&self) -> Result<Map, Failure> {
-        let limit = self.config.connect_timeout;
+        let mut limit = self.config.connect_timeout;
         let mut connected = HashMap::new();
         for link in self.links() {
             if let State::Ready((connection, _)) = &*link.state.borrow() {
@@ -227,6 +227,8 @@ impl Cluster {
         let mut candidates: Vec<Address> = connected.keys().cloned().collect();
         if let Settled::Ready(map) = &*self.map.borrow() {
             candidates.extend(map.masters().into_iter().cloned());
+            // A frozen one among them is not to delay the next look.
+            limit = limit.min(LONGEST_PAUSE);
         }
         if let Address::Cluster(hosts) = &self.config.address {
             candidates.extend_from_slice(hosts);

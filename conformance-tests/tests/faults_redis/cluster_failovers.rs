@@ -202,9 +202,9 @@ async fn frozen_master_that_comes_back_grants_nothing() -> Outcome {
 
 /// It is promoted while the client opens a connection to the frozen one, which takes up to `connect_timeout`.
 async fn successor_of_a_frozen_master_serves_at_once() -> Outcome {
-    let cluster = RedisCluster::forgetful().await?;
-    let master = cluster.master_of(NAME).await?;
     for way in WAYS {
+        let cluster = RedisCluster::forgetful().await?;
+        let master = cluster.master_of(NAME).await?;
         let client = client(&cluster, way, TTL).await?;
         client.lock(NAME)?.acquire().await?.release().await?;
         let nodes = [master, partner(master)].map(|node| &cluster.nodes()[node]);
@@ -221,9 +221,6 @@ async fn successor_of_a_frozen_master_serves_at_once() -> Outcome {
         let took = promoted.elapsed();
         println!("{way}: granted {took:?} after the promotion");
         ensure(took < LEFT, format!("{way}: {took:?}"))?;
-        nodes[0].process().resume()?;
-        cluster.ready().await?;
-        cluster.fail_over_as_planned(partner(master)).await?;
     }
     Ok(())
 }

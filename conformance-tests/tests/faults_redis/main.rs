@@ -95,10 +95,9 @@ fn tests() -> TestSuite {
         .test(proxies::list_refused_by_the_proxy_fails_alone)
         .test(proxies::server_that_the_proxy_cannot_reach_is_unavailable);
     let suite = redlock::add(shards::add(cluster::add(quarantine::add(suite))));
-    let suite = admission::add(suite);
     let suite = cluster_failovers::add(slot_moves::add(cluster_outages::add(suite)));
     let suite = sentinel_failovers::add(suite);
-    redlock_guards::add(redlock_nodes::add(suite))
+    redlock_guards::add(redlock_nodes::add(admission::add(suite)))
         .test(cluster_steps::step_in_a_cluster_returns_its_true_outcome)
         .and(proxied)
         .and(clocks::tests())
