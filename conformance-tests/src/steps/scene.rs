@@ -48,7 +48,7 @@ impl Scene {
     /// The tickets of a step, on a lock that has no other one.
     ///
     /// # Errors
-    /// - [`Failure`] if this is no name of a lock.
+    /// - [`Failure`](crate::Failure) if this is no name of a lock.
     pub fn new(step: Step, name: &str, ttl: Duration) -> Outcome<Self> {
         let name = LockName::new(name)?;
         let ticket = |mode| ticket(&name, mode, ttl);
@@ -105,7 +105,7 @@ impl Scene {
     /// request has failed, as `disarm` says.
     ///
     /// # Errors
-    /// - [`Failure`] if the answer is wrong, or what is left keeps other clients out.
+    /// - [`Failure`](crate::Failure) if the answer is wrong, or what is left keeps other clients out.
     pub async fn run(
         &self,
         stores: &Stores<'_>,
@@ -125,7 +125,7 @@ impl Scene {
     /// Makes what the step finds.
     ///
     /// # Errors
-    /// - [`Failure`] if a store fails or grants what it must not, or refuses what it must grant.
+    /// - [`Failure`](crate::Failure) if a store fails or grants what it must not, or refuses what it must grant.
     pub async fn begin(&self, stores: &Stores<'_>) -> Outcome {
         let Stores { faulty, others, .. } = *stores;
         if self.step.is_used {
@@ -177,7 +177,7 @@ impl Scene {
     /// has failed.
     ///
     /// # Errors
-    /// - [`Failure`] if the answer is wrong.
+    /// - [`Failure`](crate::Failure) if the answer is wrong.
     pub async fn judge(&self, stores: &Stores<'_>, answer: &Answer, struck: bool) -> Outcome {
         ensure(
             *answer.as_ref().unwrap_or(&true),
@@ -227,7 +227,7 @@ impl Scene {
     /// Releases the ticket of the step as a client does: not where nothing of it can be there.
     ///
     /// # Errors
-    /// - [`Failure`] if that goes on to fail.
+    /// - [`Failure`](crate::Failure) if that goes on to fail.
     pub async fn give_back(&self, stores: &Stores<'_>, answer: &Answer) -> Outcome {
         let may_stand = match answer {
             Ok(_) => self.queue(true).iter().any(|it| self.is_mine(it)),
@@ -242,7 +242,7 @@ impl Scene {
     /// Other clients get the lock: beside those that hold before, and alone. Then nothing of the scene is left.
     ///
     /// # Errors
-    /// - [`Failure`] if they do not.
+    /// - [`Failure`](crate::Failure) if they do not.
     pub async fn end(&self, stores: &Stores<'_>) -> Outcome {
         let before = self.step.before;
         if let Some(mode) = before.first().filter(|mode| fits(**mode, before)) {
@@ -295,4 +295,61 @@ fn ticket(name: &LockName, mode: Mode, ttl: Duration) -> Ticket {
 fn fits(mode: Mode, others: &[Mode]) -> bool {
     let exclusive = others.iter().any(|other| other.is_exclusive());
     u32::try_from(others.len()).is_ok_and(|count| mode.fits(count, exclusive))
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkit_core::memory::MemoryStore;
+
+    use super::*;
+    use crate::steps::{WRITER, step};
+
+    const STEPS: [Step; 5] = [
+        step("attempt", Call::Attempt),
+        step("wait", Call::Attempt).behind(WRITER),
+        step("read", Call::Attempt)
+            .mode(Mode::Read)
+            .behind(&[Mode::Read]),
+        step("release", Call::Release).ahead_of(Mode::Exclusive),
+        step("break", Call::Break).used(),
+    ];
+
+    /// What becomes of an answer of a step that was carried out, or was not.
+    async fn judged(step: Step, done: bool, answer: Answer) -> Outcome {
+        let sound = MemoryStore::new();
+        let faulty = sound.connect();
+        let stores = Stores {
+            faulty: &faulty,
+            sound: &sound,
+            others: &sound,
+            patience: Duration::ZERO,
+            kept_out: Duration::ZERO,
+        };
+        let scene = Scene::new(step, "jobs", Duration::from_secs(60)).unwrap();
+        scene.begin(&stores).await.unwrap();
+        if done {
+            assert!(scene.carry_out(&faulty).await.unwrap(), "{step:?}");
+        }
+        scene.judge(&stores, &answer, true).await?;
+        scene.give_back(&stores, &answer).await.unwrap();
+        scene.end(&stores).await.unwrap();
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn wrong_answers_are_noticed() {
+        let failed = |outcome| Err(BackendError::new("memory", "test", outcome, "on purpose"));
+        for step in STEPS {
+            for done in [true, false] {
+                let rejected = judged(step, done, failed(Told::Rejected)).await;
+                assert_eq!(rejected.is_err(), done, "{step:?}");
+                let succeeded = judged(step, done, Ok(true)).await;
+                assert_eq!(succeeded.is_ok(), done, "{step:?}");
+                judged(step, done, failed(Told::Indeterminate))
+                    .await
+                    .unwrap();
+                judged(step, done, Ok(false)).await.unwrap_err();
+            }
+        }
+    }
 }

@@ -86,7 +86,10 @@ const STEPS: [Step; 19] = [
         .mode(Mode::Read)
         .behind(WRITER),
     step("ReaderTry", Attempt).mode(Mode::Read).once(),
-    PERMIT_TRY,
+    step("PermitTryBehind", Attempt)
+        .mode(PERMIT)
+        .once()
+        .behind(WRITER),
     step("PermitLook", Attempt)
         .mode(PERMIT)
         .known(true)
@@ -100,11 +103,6 @@ const STEPS: [Step; 19] = [
     step("Break", Break),
     step("Note", Note),
 ];
-
-const PERMIT_TRY: Step = step("PermitTryBehind", Attempt)
-    .mode(PERMIT)
-    .once()
-    .behind(WRITER);
 
 /// A store with a request that fails once the fault is armed.
 async fn failing(

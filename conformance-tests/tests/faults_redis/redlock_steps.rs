@@ -39,6 +39,7 @@ const TWICE: Step = step("AttemptTwice", Attempt).once();
 const AGAIN: Step = step("AttemptAgain", Attempt).once().known(true);
 /// Three nodes have the lock of another program: two are given up.
 const SPLIT: Step = step("AttemptSplit", Attempt).once().foreign();
+const RENEW: Step = step("Renew", Renew).once();
 /// Nodes have lost the hold, and get it again.
 const REPAIR: Step = step("Repair", Renew).once();
 const EXTEND: Step = step("Extend", Renew).once();
@@ -51,7 +52,7 @@ const STEPS: [Step; 11] = [
     AGAIN,
     step("AttemptBehind", Attempt).once().behind(WRITER),
     SPLIT,
-    step("Renew", Renew).once(),
+    RENEW,
     REPAIR,
     EXTEND,
     RELEASE,
@@ -106,7 +107,7 @@ impl Trial {
                     node.ask(&words).await?;
                 }
             }
-            step if step.call() != Attempt || step == AGAIN => {
+            AGAIN | RENEW | REPAIR | EXTEND | RELEASE | BREAK => {
                 while having_at(world.nodes(), name).await? < 5 {
                     sleep(TTL / 300).await;
                 }
