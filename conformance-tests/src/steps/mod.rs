@@ -17,6 +17,7 @@ use crate::failure::{Failure, Outcome};
 ///
 /// # Errors
 /// - [`Failure`] of the first that fails as it must not; it names the step.
+#[expect(clippy::future_not_send, reason = "a test awaits it where it began")]
 pub async fn each_request<F: Copy + std::fmt::Debug>(
     steps: &[Step],
     failures: &[F],

@@ -20,6 +20,7 @@ pub type Answer = Result<bool, BackendError>;
 
 /// The stores of a test.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "each test writes all of it")]
 pub struct Stores<'a> {
     /// Its requests fail.
     pub faulty: &'a dyn DistributedLock,

@@ -15,6 +15,7 @@ pub const PERMIT: Mode = Mode::Permit {
 
 /// A call of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 #[expect(missing_docs, reason = "they have the names of the functions")]
 pub enum Call {
     Attempt,
