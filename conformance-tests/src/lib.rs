@@ -61,6 +61,7 @@
 //! | [`servers`] | servers as child processes that never outlive the tests |
 //! | [`history`], [`checker`] | what clients saw, from any number of processes, and the checks of it |
 //! | [`requests`] | single requests to a store, without a client above it |
+//! | [`steps`] | steps of which a request fails: what they must return and may leave |
 //! | [`loss`] | what a guard sees when its hold is lost |
 //! | [`taker`] | a process that takes locks, to be killed and frozen |
 //! | [`section_history`] | sections of all stores alike, in processes that are killed and stopped |
@@ -95,6 +96,7 @@ pub mod servers;
 mod setup;
 pub mod setups;
 mod stale_session;
+pub mod steps;
 mod storage;
 mod suite;
 pub mod taker;

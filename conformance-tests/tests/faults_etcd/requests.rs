@@ -1,19 +1,20 @@
 //! Requests that fail, one after the other, in each step of the contract.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use conformance_tests::servers::EtcdCluster;
-use conformance_tests::task::{until, within};
-use conformance_tests::{Failure, Outcome, ensure};
+use conformance_tests::steps::Call::{Attempt, Break, Inspect, List, Note, Release, Renew, Watch};
+use conformance_tests::steps::{PERMIT, Scene, Step, Stores, WRITER, each_request, step};
+use conformance_tests::task::{repeated, until, within};
+use conformance_tests::{Outcome, ensure};
 use etcd_client::{Client, PutOptions};
-use lockkit_core::contract::{Attempt, DistributedLock as _, Mode, Release, Renewal, Ticket};
-use lockkit_core::{BackendError, LockName, Outcome as Effect};
+use lockkit_core::contract::{Attempt as Attempted, DistributedLock as _, Mode};
+use lockkit_core::{BackendError, ClientId, LockName, Outcome as Effect};
 use lockkit_etcd::{EtcdStore, When};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::sessions::ticket;
 use crate::world::{LONG, SOON, TTL, builder, client_of, keys, lease};
@@ -67,133 +68,41 @@ impl Fault {
     }
 }
 
-/// The calls of the contract, each in the states in which it sends different requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    FirstAttempt,
-    Attempt,
-    AttemptBehind,
-    Look,
-    FirstTry,
-    Try,
-    TryBehind,
-    ReaderBehind,
-    ReaderTry,
-    PermitTryBehind,
-    PermitLook,
-    Watch,
-    Renew,
-    ReleaseHold,
-    ReleaseWaiter,
-    Inspect,
-    List,
-    Break,
-    Note,
-}
-
-const STEPS: [Step; 19] = [
-    Step::FirstAttempt,
-    Step::Attempt,
-    Step::AttemptBehind,
-    Step::Look,
-    Step::FirstTry,
-    Step::Try,
-    Step::TryBehind,
-    Step::ReaderBehind,
-    Step::ReaderTry,
-    Step::PermitTryBehind,
-    Step::PermitLook,
-    Step::Watch,
-    Step::Renew,
-    Step::ReleaseHold,
-    Step::ReleaseWaiter,
-    Step::Inspect,
-    Step::List,
-    Step::Break,
-    Step::Note,
+/// Those of a client without a session.
+const FIRST: [Step; 2] = [
+    step("FirstAttempt", Attempt),
+    step("FirstTry", Attempt).once(),
 ];
 
-/// The note of a hold.
-const NOTE: &str = "on shard 7";
-
-impl Step {
-    /// The client forgets a ticket whose first attempt had no effect, and never releases it.
-    fn is_first_attempt(self) -> bool {
-        use Step::{Attempt, AttemptBehind, FirstAttempt, ReaderBehind};
-        !self.enqueues() || matches!(self, FirstAttempt | Attempt | AttemptBehind | ReaderBehind)
-    }
-
-    fn enqueues(self) -> bool {
-        use Step::{FirstTry, PermitTryBehind, ReaderTry, Try, TryBehind};
-        !matches!(
-            self,
-            FirstTry | Try | TryBehind | ReaderTry | PermitTryBehind
-        )
-    }
-
-    fn mode(self) -> Mode {
-        match self {
-            Self::ReaderBehind | Self::ReaderTry => Mode::Read,
-            Self::PermitTryBehind | Self::PermitLook => Mode::Permit {
-                of: NonZeroU32::MIN,
-            },
-            _ => Mode::Exclusive,
-        }
-    }
-
-    /// Whether another client holds the lock meanwhile.
-    fn is_behind(self) -> bool {
-        use Step::{
-            AttemptBehind, Look, PermitLook, PermitTryBehind, ReaderBehind, ReleaseWaiter,
-            TryBehind, Watch,
-        };
-        matches!(
-            self,
-            AttemptBehind
-                | Look
-                | TryBehind
-                | Watch
-                | ReleaseWaiter
-                | ReaderBehind
-                | PermitTryBehind
-                | PermitLook
-        )
-    }
-
-    /// Whether it returns what it must.
-    async fn run(self, store: &EtcdStore, ticket: &Ticket) -> Result<bool, BackendError> {
-        Ok(match self {
-            Self::Watch => {
-                let mut watch = store.watch(ticket).await?;
-                // It has no news, but it may send requests meanwhile.
-                let told = within(Duration::from_millis(100), watch.changed()).await;
-                told.map_or(Ok(true), |told| told.map(|_| true))?
-            }
-            Self::Renew => {
-                let renewed = store.renew(std::slice::from_ref(ticket)).await.pop();
-                matches!(renewed.transpose()?, Some(Renewal::Renewed { .. }))
-            }
-            Self::ReleaseHold => store.release(ticket).await? == Release::Released,
-            Self::ReleaseWaiter => store.release(ticket).await? == Release::NotHeld,
-            Self::Inspect => store.inspect(&ticket.name).await?.is_some(),
-            Self::List => store.list(ticket.name.as_str()).await?.len() == 1,
-            Self::Break => store.break_lock(&ticket.name).await?.is_some(),
-            Self::Note => store.note(ticket, NOTE).await?,
-            _ => matches!(store.attempt(ticket).await?, Attempt::Granted(_)) != self.is_behind(),
-        })
-    }
-}
-
-async fn release(store: &EtcdStore, ticket: &Ticket) -> Outcome {
-    let mut last = Ok(());
-    for _ in 0..10 {
-        match store.release(ticket).await {
-            Ok(_) => return Ok(()),
-            Err(error) => last = Err(error.into()),
-        }
-    }
-    last
-}
+const STEPS: [Step; 19] = [
+    FIRST[0],
+    step("Attempt", Attempt),
+    step("AttemptBehind", Attempt).behind(WRITER),
+    step("Look", Attempt).known(true).behind(WRITER),
+    FIRST[1],
+    step("Try", Attempt).once(),
+    step("TryBehind", Attempt).once().behind(WRITER),
+    step("ReaderBehind", Attempt)
+        .mode(Mode::Read)
+        .behind(WRITER),
+    step("ReaderTry", Attempt).mode(Mode::Read).once(),
+    step("PermitTryBehind", Attempt)
+        .mode(PERMIT)
+        .once()
+        .behind(WRITER),
+    step("PermitLook", Attempt)
+        .mode(PERMIT)
+        .known(true)
+        .behind(WRITER),
+    step("Watch", Watch).behind(WRITER),
+    step("Renew", Renew),
+    step("ReleaseHold", Release),
+    step("ReleaseWaiter", Release).behind(WRITER),
+    step("Inspect", Inspect),
+    step("List", List),
+    step("Break", Break),
+    step("Note", Note),
+];
 
 /// A store with a request that fails once the fault is armed.
 async fn failing(
@@ -209,130 +118,61 @@ async fn failing(
     Ok(store.connect().await?)
 }
 
-/// What is left of a step blocks others for a ttl at most.
-async fn others_are_served(asker: &mut Client, other: &EtcdStore, name: &str) -> Outcome {
-    let next = ticket(name, LONG)?;
-    let end = Instant::now() + TTL + Duration::from_secs(1);
-    while !matches!(other.attempt(&next).await?, Attempt::Granted(_)) {
-        if Instant::now() > end {
-            let all = keys(asker).await?;
-            return Err(Failure::new(format!("others are kept out: {all:?}")));
-        }
-        sleep(Duration::from_millis(10)).await;
-    }
-    other.release(&next).await?;
-    until("nothing is left", async || {
-        let all = keys(asker).await?;
-        Ok(!all.iter().any(|key| key.contains(&format!("/{name}/"))))
-    })
-    .await
-}
-
-/// Another client sees what the step has done, or that it has done nothing.
-async fn has_the_effect(
-    step: Step,
-    other: &EtcdStore,
-    (holder, ticket): (&Ticket, &Ticket),
-    answer: &Result<bool, BackendError>,
-) -> Outcome {
-    let done = match answer {
-        Err(error) if error.outcome() == Effect::Indeterminate => return Ok(()),
-        answer => answer.is_ok(),
-    };
-    let expected = match step {
-        step if step.is_behind() => Some(holder),
-        Step::ReleaseHold | Step::Break if done => None,
-        step => (done || !step.is_first_attempt()).then_some(ticket),
-    };
-    let note = (done && step == Step::Note).then_some(NOTE);
-    let seen = other.inspect(&ticket.name).await?;
-    let holders = seen.iter().flat_map(|state| &state.holders);
-    let holders = holders.map(|it| (it.id.clone(), it.note.as_deref()));
-    let is_so = holders.eq(expected.map(|ticket| (ticket.holder.to_string(), note)));
-    ensure(
-        is_so && *answer.as_ref().unwrap_or(&true),
-        format!("{step:?}: {answer:?}, but {seen:?}"),
-    )
-}
-
-/// Lets the request with the number `at` fail in a step. Returns whether there was one.
+/// Lets the request after `passed` others fail in a step. Returns whether there was one.
 async fn fails(
     cluster: &EtcdCluster,
-    asker: &mut Client,
-    other: &EtcdStore,
-    name: &str,
-    (step, at, failure): (Step, usize, (Status, When)),
+    (asker, other): (&Client, &EtcdStore),
+    (step, failure, passed): (Step, (Status, When), usize),
 ) -> Outcome<bool> {
+    let mut asker = asker.clone();
     let fault = Arc::new(Fault::default());
     let store = failing(cluster, &fault, failure).await?;
+    let name = format!("{step:?}-{}", ClientId::random());
     // Keys that are left on its session last as long as this.
     let kept = client_of(&store, TTL)?;
-    let kept = match step {
-        Step::FirstAttempt | Step::FirstTry => None,
-        _ => Some(kept.lock(format!("kept-{name}"))?.acquire().await?),
+    let kept = match FIRST.contains(&step) {
+        true => None,
+        false => Some(kept.lock(format!("kept-{name}"))?.acquire().await?),
     };
-    let holder = ticket(name, LONG)?;
-    if step.is_behind() {
-        other.attempt(&holder).await?;
-    }
-    let ticket = ticket(name, TTL)?.with_enqueue(step.enqueues());
-    let ticket = ticket.with_mode(step.mode());
-    if !step.is_first_attempt() {
-        store.attempt(&ticket).await?;
-    }
-    fault.left.store(at, Ordering::SeqCst);
-    let answer = step.run(&store, &ticket).await;
-    fault.left.store(0, Ordering::SeqCst);
-    let struck = fault.struck.load(Ordering::SeqCst) > 0;
-    let tickets = (&holder, &ticket);
-    has_the_effect(step, other, tickets, &answer).await?;
-    let gone = match &answer {
-        Ok(_) => matches!(step, Step::ReleaseHold | Step::ReleaseWaiter),
-        Err(error) => step.is_first_attempt() && error.outcome() != Effect::Indeterminate,
+    let stores = Stores {
+        faulty: &store,
+        sound: other,
+        others: other,
+        patience: Duration::from_millis(100),
+        // What is left of a step blocks others for a ttl at most.
+        kept_out: TTL + Duration::from_secs(1),
     };
-    if !gone {
-        release(&store, &ticket).await?;
-    }
-    if step.is_behind() {
-        other.release(&holder).await?;
-    }
-    if let Err(failed) = others_are_served(asker, other, name).await {
-        let why = format!("{step:?}: request {at}: {failure:?}: {answer:?}: {failed}");
-        return Err(Failure::new(why));
-    }
+    let mut scene = Scene::new(step, &name, LONG)?;
+    scene.mine.ttl = TTL;
+    let arm = || fault.left.store(passed + 1, Ordering::SeqCst);
+    let disarm = || {
+        fault.left.store(0, Ordering::SeqCst);
+        fault.struck.load(Ordering::SeqCst) > 0
+    };
+    let struck = scene.run(&stores, arm, disarm).await?;
+    until("nothing is left", async || {
+        let all = keys(&mut asker).await?;
+        Ok(!all.iter().any(|key| key.contains(&format!("/{name}/"))))
+    })
+    .await?;
     if let Some(kept) = kept {
         within(SOON, kept.release()).await??;
     }
-    ensure(
-        store.counts().tickets == 0,
-        format!("{step:?}: {failure:?}: a ticket is kept"),
-    )?;
+    ensure(store.counts().tickets == 0, "a ticket is kept")?;
     Ok(struck)
 }
 
 /// Whichever request of a step fails, and with whichever error: the outcome is that of the whole step.
 pub(crate) async fn failed_request_does_not_block_others() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
-    let mut asker = cluster.client().await?;
     let other = builder(&cluster.ports()).connect().await?;
-    let mut met = BTreeSet::new();
-    for (number, failure) in failures().into_iter().enumerate() {
-        for step in STEPS {
-            for at in 1.. {
-                let name = format!("{step:?}-{number}-{at}");
-                let failing = (step, at, failure);
-                if !fails(&cluster, &mut asker, &other, &name, failing).await? {
-                    break;
-                }
-                met.insert((format!("{step:?}"), at));
-            }
-        }
-    }
+    let others = (&cluster.client().await?, &other);
+    let run = async |step, failure, passed| fails(&cluster, others, (step, failure, passed)).await;
+    let failed = each_request(&STEPS, &failures(), run).await?;
+    let first = failed.iter().filter(|(_, passed)| *passed == 0);
+    let met: BTreeSet<_> = first.map(|(step, _)| step).collect();
     // Each of them has at least one.
-    ensure(
-        met.iter().filter(|(_, at)| *at == 1).count() >= STEPS.len() - 1,
-        format!("{met:?}"),
-    )
+    ensure(met.len() >= STEPS.len() - 1, format!("{met:?}"))
 }
 
 /// More holders than one transaction ends: once the first of them are out, a refusal of the rest is no failure without
@@ -376,7 +216,7 @@ pub(crate) async fn late_deletion_of_a_try_ends_no_later_hold() -> Outcome {
     let cluster = EtcdCluster::of(1).await?;
     let mut asker = cluster.client().await?;
     let other = builder(&cluster.ports()).connect().await?;
-    let mode = Step::PermitTryBehind.mode();
+    let mode = PERMIT;
     let holder = ticket("jobs", LONG)?.with_mode(mode);
     other.attempt(&holder).await?;
     let held = keys(&mut asker).await?;
@@ -398,21 +238,22 @@ pub(crate) async fn late_deletion_of_a_try_ends_no_later_hold() -> Outcome {
     let mut granted = store.attempt(&tried).await?;
     // Now the deletion arrives.
     asker.delete(&*left[0], None).await?;
-    if !matches!(granted, Attempt::Granted(_)) {
+    if !matches!(granted, Attempted::Granted(_)) {
         granted = store.attempt(&tried).await?;
     }
     ensure(
-        matches!(granted, Attempt::Granted(_)),
+        matches!(granted, Attempted::Granted(_)),
         format!("{granted:?}"),
     )?;
     let next = ticket("jobs", LONG)?.with_mode(mode);
     let second = other.attempt(&next).await?;
     ensure(
-        !matches!(second, Attempt::Granted(_)),
+        !matches!(second, Attempted::Granted(_)),
         "two hold one permit",
     )?;
-    release(&other, &next).await?;
-    release(&store, &tried).await
+    other.release(&next).await?;
+    repeated(SOON, || store.release(&tried)).await?;
+    Ok(())
 }
 
 /// A release that was executed is no loss, whatever error the server returns.

@@ -1,16 +1,19 @@
 //! Steps in a Redis Cluster, each request of which fails in each way, redirects among them: the outcome is that of the
 //! step.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use conformance_tests::proxy::{Fate, Proxy};
 use conformance_tests::servers::RedisCluster;
-use conformance_tests::task::{PATIENCE, repeated, run_trials, until, within};
+use conformance_tests::steps::Call::{Adopt, Attempt, Break, Note, Release, Renew};
+use conformance_tests::steps::{Scene, Step, Stores, WRITER, step};
+use conformance_tests::task::{PATIENCE, run_trials, until, within};
 use conformance_tests::{Outcome, ensure};
-use lockkit_core::contract::{Attempt, DistributedLock as _, Mode, Renewal, Ticket};
+use lockkit_core::ClientId;
+use lockkit_core::contract::{DistributedLock as _, Mode};
 use lockkit_core::store::lock;
-use lockkit_core::{BackendError, ClientId, Outcome as Told};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::cluster::all;
@@ -87,102 +90,27 @@ impl Order {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Attempt,
-    AttemptAgain,
-    AttemptBehind,
-    Renew,
-    Release,
-    ReleaseBesideWaiter,
-    ReleaseWaiter,
-    Break,
-    Share,
-    ShareBehind,
-    RenewShare,
-    Unshare,
-    BreakShares,
-    Note,
-    Adopt,
-}
-
 const STEPS: [Step; 15] = [
-    Step::Attempt,
-    Step::AttemptAgain,
-    Step::AttemptBehind,
-    Step::Renew,
-    Step::Release,
-    Step::ReleaseBesideWaiter,
-    Step::ReleaseWaiter,
-    Step::Break,
-    Step::Share,
-    Step::ShareBehind,
-    Step::RenewShare,
-    Step::Unshare,
-    Step::BreakShares,
-    Step::Note,
-    Step::Adopt,
+    step("Attempt", Attempt),
+    step("AttemptAgain", Attempt).known(true),
+    step("AttemptBehind", Attempt).behind(WRITER),
+    step("Renew", Renew),
+    step("Release", Release),
+    step("ReleaseBesideWaiter", Release).ahead_of(Mode::Exclusive),
+    step("ReleaseWaiter", Release).behind(WRITER),
+    step("Break", Break),
+    step("Share", Attempt).mode(Mode::Read),
+    step("ShareBehind", Attempt)
+        .mode(Mode::Read)
+        .behind(&[Mode::Write]),
+    step("RenewShare", Renew).mode(Mode::Read),
+    step("Unshare", Release).mode(Mode::Read),
+    step("BreakShares", Break)
+        .mode(Mode::Read)
+        .ahead_of(Mode::Read),
+    step("Note", Note).mode(Mode::Read),
+    step("Adopt", Adopt).behind(WRITER),
 ];
-
-/// The note of a hold.
-const NOTE: &str = "on shard 7";
-
-impl Step {
-    const fn is_first_attempt(self) -> bool {
-        use Step::{Adopt, Attempt, AttemptBehind, Share, ShareBehind};
-        matches!(self, Attempt | AttemptBehind | Share | ShareBehind | Adopt)
-    }
-
-    /// Whether the other ticket holds before.
-    const fn is_behind(self) -> bool {
-        use Step::{Adopt, AttemptBehind, ReleaseWaiter, ShareBehind};
-        matches!(self, AttemptBehind | ReleaseWaiter | ShareBehind | Adopt)
-    }
-
-    /// Whether the other ticket is attempted behind the one of the step.
-    const fn is_before(self) -> bool {
-        matches!(self, Self::ReleaseBesideWaiter | Self::BreakShares)
-    }
-
-    /// Whether the ticket neither holds nor waits any more once it is done.
-    const fn ends(self) -> bool {
-        use Step::{AttemptAgain, Note, Renew, RenewShare};
-        !(self.is_first_attempt() || matches!(self, AttemptAgain | Renew | RenewShare | Note))
-    }
-
-    /// The modes of the ticket of the step, and of the other one.
-    const fn modes(self) -> (Mode, Mode) {
-        use Step::{BreakShares, Note, RenewShare, Share, ShareBehind, Unshare};
-        match self {
-            BreakShares => (Mode::Read, Mode::Read),
-            Share | ShareBehind | RenewShare | Unshare | Note => (Mode::Read, Mode::Write),
-            _ => (Mode::Exclusive, Mode::Exclusive),
-        }
-    }
-
-    /// Returns whether the ticket holds from now on, as far as the step says.
-    async fn run(
-        self,
-        store: &RedisStore,
-        ticket: &Ticket,
-        other: &Ticket,
-    ) -> Result<bool, BackendError> {
-        let granted = |attempt: Attempt| matches!(attempt, Attempt::Granted(_));
-        match self {
-            Self::Release | Self::ReleaseBesideWaiter | Self::ReleaseWaiter | Self::Unshare => {
-                store.release(ticket).await.map(|_| false)
-            }
-            Self::Break | Self::BreakShares => store.break_lock(&ticket.name).await.map(|_| false),
-            Self::Note => store.note(ticket, NOTE).await,
-            Self::Adopt => store.adopt(other.holder, ticket).await.map(granted),
-            Self::Renew | Self::RenewShare => {
-                let renewed = store.renew(std::slice::from_ref(ticket)).await.remove(0)?;
-                Ok(renewed != Renewal::NotHeld)
-            }
-            _ => store.attempt(ticket).await.map(granted),
-        }
-    }
-}
 
 /// Of stores whose waiters keep their places for as long as their leases.
 fn builder(cluster: &RedisCluster) -> RedisStoreBuilder {
@@ -220,7 +148,7 @@ impl World {
             let first = ticket(&format!("first/{number}"), 1)?.with_mode(mode);
             sound.attempt(&first).await?;
             sound.renew(std::slice::from_ref(&first)).await.remove(0)?;
-            sound.note(&first, NOTE).await?;
+            sound.note(&first, "on shard 7").await?;
             let second = ticket(first.name.as_str(), 2)?.with_mode(mode);
             sound.adopt(first.holder, &second).await?;
             sound.break_lock(&first.name).await?;
@@ -275,25 +203,6 @@ impl Trial {
         trials
     }
 
-    /// What the step finds.
-    async fn prepare(
-        self,
-        sound: &RedisStore,
-        store: &RedisStore,
-        [mine, other]: [&Ticket; 2],
-    ) -> Outcome {
-        if self.step.is_behind() {
-            repeated(PATIENCE, || sound.attempt(other)).await?;
-        }
-        if !self.step.is_first_attempt() {
-            repeated(PATIENCE, || store.attempt(mine)).await?;
-        }
-        if self.step.is_before() {
-            repeated(PATIENCE, || sound.attempt(other)).await?;
-        }
-        Ok(())
-    }
-
     /// Returns whether the request was sent.
     async fn run(self, world: &World) -> Outcome<bool> {
         let mut store = builder(&world.cluster);
@@ -302,72 +211,30 @@ impl Trial {
             store = store.response_timeout(PATIENCE);
         }
         let store = store.connect().await?;
+        let stores = Stores {
+            faulty: &store,
+            sound: &world.sound,
+            others: &world.sound,
+            // On a busy machine the cluster itself may fail for a moment.
+            patience: PATIENCE,
+            kept_out: Duration::ZERO,
+        };
         let name = format!("jobs/{:?}/{}", self.step, ClientId::random());
-        let slot = world.cluster.slot_of(&name).await?;
-        let (mode, of_other) = self.step.modes();
-        let mine = ticket(&name, 1)?.with_mode(mode).with_ttl(LONG);
-        let other = ticket(&name, 2)?.with_mode(of_other).with_ttl(LONG);
-        self.prepare(&world.sound, &store, [&mine, &other]).await?;
         let order = Order {
             meets: self.before.into_iter().chain([self.meets]).collect(),
-            slot,
+            slot: world.cluster.slot_of(&name).await?,
             struck: 0,
         };
-        let expected = order.meets.len();
-        lock(&world.orders).insert(name.clone(), order);
-        let said = self.step.run(&store, &mine, &other).await;
-        let order = lock(&world.orders).remove(&name);
-        let struck = order.is_some_and(|order| order.struck == expected);
-        // A renewal or a note without a reply leaves the lease as it was.
-        let holds_on = matches!(self.step, Step::Renew | Step::RenewShare | Step::Note);
-        if said.as_ref().map_or(holds_on, |holds| *holds) {
-            let next = ticket(&name, 3)?.with_enqueue(false);
-            let asked = repeated(PATIENCE, || world.sound.attempt(&next)).await?;
-            ensure(matches!(asked, Attempt::Held { .. }), "two hold the lock")?;
-        }
-        let known = |error: &BackendError| error.outcome() != Told::Indeterminate;
-        if said.as_ref().err().is_none_or(known) {
-            self.check(world, [&mine, &other], said.is_ok()).await?;
-        }
-        // The test does not repeat what the step says that it did.
-        let needs_release = match &said {
-            Ok(_) => !self.step.ends(),
-            Err(error) => !(known(error) && self.step.is_first_attempt()),
+        let (expected, mut sent) = (order.meets.len(), 0);
+        let arm = || drop(lock(&world.orders).insert(name.clone(), order));
+        let disarm = || {
+            let order = lock(&world.orders).remove(&name);
+            sent = order.map_or(0, |order| order.struck);
+            sent > 0
         };
-        if needs_release {
-            repeated(PATIENCE, || store.release(&mine)).await?;
-        }
-        // Of the one that holds or waits beside it. On a busy machine the cluster itself may fail for a moment.
-        repeated(PATIENCE, || world.sound.release(&other)).await?;
-        let next = ticket(&name, 4)?;
-        let asked = repeated(PATIENCE, || world.sound.attempt(&next)).await?;
-        let granted = matches!(asked, Attempt::Granted(_));
-        ensure(granted, "no other client gets it")?;
-        repeated(PATIENCE, || world.sound.release(&next)).await?;
-        Ok(struck)
-    }
-
-    /// The lock is as the step says: the step was `done`, or had no effect.
-    async fn check(self, world: &World, [mine, other]: [&Ticket; 2], done: bool) -> Outcome {
-        let state = repeated(PATIENCE, || world.sound.inspect(&mine.name)).await?;
-        let expected: &[&Ticket] = match (self.step, done) {
-            (Step::Release | Step::Unshare | Step::Break | Step::BreakShares, true)
-            | (Step::Attempt | Step::Share, false) => &[],
-            (Step::BreakShares, false) => &[mine, other],
-            (Step::ReleaseBesideWaiter, true) => &[other],
-            (Step::Adopt, true) => &[mine],
-            (step, _) if step.is_behind() => &[other],
-            _ => &[mine],
-        };
-        let expected: BTreeSet<_> = expected.iter().map(|it| it.holder.to_string()).collect();
-        let holders = state.iter().flat_map(|state| &state.holders);
-        let ids: BTreeSet<_> = holders.clone().map(|holder| holder.id.clone()).collect();
-        let note = (done && self.step == Step::Note).then_some(NOTE);
-        let noted = holders.clone().all(|holder| holder.note.as_deref() == note);
-        let waits = state.as_ref().is_some_and(|it| it.waiters != Some(0));
-        let left = !(done && self.step.ends() && waits);
-        let told = format!("done: {done}, and now {state:?}");
-        ensure(ids == expected && noted && left, told)
+        let scene = Scene::new(self.step, &name, LONG)?;
+        scene.run(&stores, arm, disarm).await?;
+        Ok(sent == expected)
     }
 }
 

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use conformance_tests::servers::RedisServer;
-use conformance_tests::task::{repeated, run_trials, within};
+use conformance_tests::steps::Call::{Attempt, Break, Release, Renew};
+use conformance_tests::steps::{Answer, Scene, Step, Stores, WRITER, step};
+use conformance_tests::task::{run_trials, within};
 use conformance_tests::{Outcome, ensure};
-use lockkit_core::contract::{Attempt, DistributedLock as _, LockState, Renewal, Ticket};
-use lockkit_core::{BackendError, ClientId, Outcome as Told};
+use lockkit_core::ClientId;
 use lockkit_redis::RedlockStore;
 use tokio::sync::Barrier;
 use tokio::time::sleep;
 
 use crate::redlock::{having_at, store};
-use crate::redlock_faults::{Fault, LONGEST, NODES, OOM, World, ticket};
+use crate::redlock_faults::{Fault, LONGEST, NODES, OOM, World};
 use crate::world::{LONG, TTL};
 
 /// The trials that run at once.
@@ -33,81 +34,31 @@ const FAULTS: [Fault; 8] = [
 /// Those of a second request.
 const LATER: [Fault; 3] = [OOM, Fault::Cut, Fault::Lost];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Attempt,
-    /// The nodes have accepted larger tokens than the first that is proposed: two rounds.
-    AttemptTwice,
-    AttemptAgain,
-    AttemptBehind,
-    /// Three nodes have the lock of another program: two are given up.
-    AttemptSplit,
-    Renew,
-    /// Nodes have lost the hold, and get it again.
-    Repair,
-    Extend,
-    Release,
-    ReleaseWaiter,
-    Break,
-}
+/// The nodes have accepted larger tokens than the first that is proposed: two rounds.
+const TWICE: Step = step("AttemptTwice", Attempt).once();
+const AGAIN: Step = step("AttemptAgain", Attempt).once().known(true);
+/// Three nodes have the lock of another program: two are given up.
+const SPLIT: Step = step("AttemptSplit", Attempt).once().foreign();
+const RENEW: Step = step("Renew", Renew).once();
+/// Nodes have lost the hold, and get it again.
+const REPAIR: Step = step("Repair", Renew).once();
+const EXTEND: Step = step("Extend", Renew).once();
+const RELEASE: Step = step("Release", Release).once();
+const BREAK: Step = step("Break", Break).once();
 
 const STEPS: [Step; 11] = [
-    Step::Attempt,
-    Step::AttemptTwice,
-    Step::AttemptAgain,
-    Step::AttemptBehind,
-    Step::AttemptSplit,
-    Step::Renew,
-    Step::Repair,
-    Step::Extend,
-    Step::Release,
-    Step::ReleaseWaiter,
-    Step::Break,
+    step("Attempt", Attempt).once(),
+    TWICE,
+    AGAIN,
+    step("AttemptBehind", Attempt).once().behind(WRITER),
+    SPLIT,
+    RENEW,
+    REPAIR,
+    EXTEND,
+    RELEASE,
+    step("ReleaseWaiter", Release).behind(WRITER),
+    BREAK,
 ];
-
-/// What a step returns: whether it says that the ticket holds from now on.
-type Said = Result<bool, BackendError>;
-
-impl Step {
-    const fn is_first_attempt(self) -> bool {
-        use Step::{Attempt, AttemptBehind, AttemptSplit, AttemptTwice};
-        matches!(self, Attempt | AttemptTwice | AttemptBehind | AttemptSplit)
-    }
-
-    const fn asks_twice(self) -> bool {
-        matches!(self, Self::AttemptTwice | Self::AttemptSplit | Self::Repair)
-    }
-
-    const fn is_behind(self) -> bool {
-        matches!(self, Self::AttemptBehind | Self::ReleaseWaiter)
-    }
-
-    const fn ends(self) -> bool {
-        matches!(self, Self::Release | Self::ReleaseWaiter | Self::Break)
-    }
-
-    const fn renews(self) -> bool {
-        matches!(self, Self::Renew | Self::Repair | Self::Extend)
-    }
-
-    async fn run(self, store: &RedlockStore, ticket: &Ticket) -> Said {
-        let longest = ticket.clone().with_ttl(LONG);
-        match self {
-            Self::Release | Self::ReleaseWaiter => store.release(ticket).await.map(|_| false),
-            Self::Break => store.break_lock(&ticket.name).await.map(|_| false),
-            _ if self.renews() => {
-                let ticket = if self == Self::Extend {
-                    &longest
-                } else {
-                    ticket
-                };
-                let renewed = store.renew(std::slice::from_ref(ticket)).await.remove(0)?;
-                Ok(renewed != Renewal::NotHeld)
-            }
-            _ => Ok(matches!(store.attempt(ticket).await?, Attempt::Granted(_))),
-        }
-    }
-}
 
 /// One step of which one request to each of some nodes fails.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +77,8 @@ impl Trial {
             .flat_map(|step| NODES.map(|it| (step, it)))
         {
             let faults: &[Fault] = if nodes == 3 { &FAULTS } else { &FAULTS[..5] };
-            let later: &[Fault] = if step.asks_twice() { &LATER } else { &[] };
+            let asks_twice = [TWICE, SPLIT, REPAIR].contains(&step);
+            let later: &[Fault] = if asks_twice { &LATER } else { &[] };
             let first = faults.iter().map(|fault| (*fault, 0));
             let all = first.chain(later.iter().map(|fault| (*fault, 1)));
             trials.extend(all.map(|(fault, at)| Self {
@@ -139,51 +91,33 @@ impl Trial {
         trials
     }
 
-    /// What the step finds.
-    async fn prepare(
-        self,
-        world: &World,
-        store: &RedlockStore,
-        mine: &Ticket,
-        other: &Ticket,
-    ) -> Outcome {
-        let name = mine.name.as_str();
+    /// What the nodes have beside the tickets.
+    async fn prepare(self, world: &World, scene: &Scene) -> Outcome {
+        let name = scene.mine.name.as_str();
         match self.step {
-            Step::Attempt => {}
-            Step::AttemptTwice => {
+            TWICE => {
                 let (key, far) = (format!("redisson_lock_token:{{{name}}}"), world.far);
                 for node in world.nodes() {
                     node.ask(&["SET", &key, &far.to_string()]).await?;
                 }
             }
-            Step::AttemptSplit => {
+            SPLIT => {
                 for node in &world.nodes()[2..] {
                     let words = ["SET", name, "of-another", "PX", "60000"];
                     node.ask(&words).await?;
                 }
             }
-            Step::AttemptBehind | Step::ReleaseWaiter => {
-                hold(&world.sound, other).await?;
-            }
-            _ => {
-                hold(store, mine).await?;
+            AGAIN | RENEW | REPAIR | EXTEND | RELEASE | BREAK => {
                 while having_at(world.nodes(), name).await? < 5 {
                     sleep(TTL / 300).await;
                 }
             }
-        }
-        match self.step {
-            Step::ReleaseWaiter => {
-                while store.attempt(mine).await.is_err() {
-                    sleep(TTL / 50).await;
-                }
-            }
-            Step::Repair => {
-                for node in &world.nodes()[..self.nodes.min(2)] {
-                    node.ask(&["DEL", name]).await?;
-                }
-            }
             _ => {}
+        }
+        if self.step == REPAIR {
+            for node in &world.nodes()[..self.nodes.min(2)] {
+                node.ask(&["DEL", name]).await?;
+            }
         }
         Ok(())
     }
@@ -194,16 +128,16 @@ impl Trial {
         self,
         world: &World,
         store: &RedlockStore,
-        mine: &Ticket,
+        scene: &Scene,
         together: &Barrier,
-    ) -> (Said, bool) {
-        let name = mine.name.as_str();
+    ) -> (Answer, bool) {
+        let name = scene.mine.name.as_str();
         if self.fault == Fault::Down {
             if together.wait().await.is_leader() {
                 world.set_down(self.nodes, true);
             }
             together.wait().await;
-            let said = self.step.run(store, mine).await;
+            let said = scene.carry_out(store).await;
             if together.wait().await.is_leader() {
                 world.set_down(self.nodes, false);
             }
@@ -211,97 +145,53 @@ impl Trial {
             return (said, true);
         }
         world.arm(name, self.fault, self.nodes, Some(self.at));
-        let said = self.step.run(store, mine).await;
+        let said = scene.carry_out(store).await;
         (said, world.disarm(name) > 0)
     }
 
     /// Returns whether a request failed.
     async fn run(self, world: &World, together: &Barrier) -> Outcome<bool> {
         let store = store(world.hosts.clone(), LONG).connect().await?;
+        let stores = Stores {
+            faulty: &store,
+            sound: &world.sound,
+            others: &world.sound,
+            patience: LONGEST * 3,
+            kept_out: LONGEST * 3,
+        };
         let name = format!("jobs/{:?}/{}", self.step, ClientId::random());
-        let enqueue = self.step == Step::ReleaseWaiter;
-        let ttl = match (self.step, self.fault) {
+        let mut scene = Scene::new(self.step, &name, LONG)?;
+        scene.mine.ttl = match (self.step, self.fault) {
             // Nodes that are down keep what is withdrawn meanwhile, for its lease.
-            (Step::AttemptAgain, Fault::Down) => TTL,
+            (AGAIN, Fault::Down) => TTL,
             _ => LONG / 2,
         };
-        let (mine, other) = (
-            ticket(&name, 1)?.with_enqueue(enqueue).with_ttl(ttl),
-            ticket(&name, 2)?.with_ttl(LONG),
-        );
-        self.prepare(world, &store, &mine, &other).await?;
-        let (said, struck) = self.carry_out(world, &store, &mine, together).await;
-        // A renewal without a reply leaves the lease as it was.
-        let claims = said.as_ref().map_or(self.step.renews(), |holds| *holds);
-        let next = ticket(&name, 3)?.with_enqueue(false);
-        if claims {
-            let asked = world.sound.attempt(&next).await;
-            let two = asked.is_ok_and(|asked| asked != Attempt::held());
-            ensure(!two, "two hold the lock")?;
+        scene.begin(&stores).await?;
+        self.prepare(world, &scene).await?;
+        if self.step == EXTEND {
+            scene.mine.ttl = LONG;
         }
-        let known = |error: &BackendError| error.outcome() != Told::Indeterminate;
-        if said.as_ref().err().is_none_or(known) {
-            self.check(world, &mine, &other, said.is_ok()).await?;
+        let (answer, struck) = self.carry_out(world, &store, &scene, together).await;
+        // One that fails gives back what it finds at nodes that reply.
+        if !(self.step == AGAIN && answer.is_err()) {
+            scene.judge(&stores, &answer, struck).await?;
         }
-        // The test does not repeat what the step says that it did.
-        let first = self.step.is_first_attempt();
-        let needs_release = match &said {
-            Ok(holds) => !self.step.ends() && (!first || *holds),
-            Err(error) => !(known(error) && first),
-        };
-        if needs_release {
-            repeated(LONGEST * 3, || store.release(&mine)).await?;
+        if answer.is_ok() && [RELEASE, BREAK].contains(&self.step) {
+            let left = having_at(world.nodes(), &name).await?;
+            ensure(left < 3, format!("{left} nodes have it"))?;
         }
-        let broken = self.step == Step::Break && !needs_release;
+        scene.give_back(&stores, &answer).await?;
+        let broken = self.step == BREAK && answer.is_ok();
         ensure(broken || store.tickets() == 0, "a ticket is kept")?;
-        if self.step == Step::AttemptSplit {
+        if self.step == SPLIT {
             for node in &world.nodes()[2..] {
                 node.ask(&["DEL", &name]).await?;
             }
         }
-        if self.step.is_behind() {
-            repeated(LONGEST * 3, || world.sound.release(&other)).await?;
-        }
-        let next = ticket(&name, 4)?;
-        within(LONGEST * 3, hold(&world.sound, &next)).await??;
-        repeated(LONGEST * 3, || world.sound.release(&next)).await?;
+        within(LONGEST * 3, scene.end(&stores)).await??;
+        ensure(store.tickets() == 0, "a ticket is kept")?;
         Ok(struck)
     }
-
-    /// The lock is as the step says: the step was `done`, or had no effect.
-    async fn check(self, world: &World, mine: &Ticket, other: &Ticket, done: bool) -> Outcome {
-        if done && matches!(self.step, Step::Release | Step::Break) {
-            let left = having_at(world.nodes(), mine.name.as_str()).await?;
-            return ensure(left < 3, format!("{left} nodes have it"));
-        }
-        let state = loop {
-            // Its own connections may have ended, too.
-            match world.sound.inspect(&mine.name).await {
-                Ok(state) => break state,
-                Err(_) => sleep(TTL / 50).await,
-            }
-        };
-        let ids = state.iter().flat_map(LockState::holder_ids);
-        let expected = match self.step {
-            // The one is of another program. The other gives back what it finds at nodes that reply.
-            Step::AttemptSplit => return Ok(()),
-            Step::AttemptAgain if !done => return Ok(()),
-            step if step.is_behind() => Some(other),
-            step if step.is_first_attempt() && !done => None,
-            _ => Some(mine),
-        };
-        let expected = expected.map(|ticket| ticket.holder.to_string());
-        let told = format!("done: {done}, and now {state:?}");
-        ensure(ids.eq(expected), told)
-    }
-}
-
-/// Takes a free lock, also on a busy machine.
-async fn hold(store: &RedlockStore, ticket: &Ticket) -> Outcome {
-    while !matches!(store.attempt(ticket).await, Ok(Attempt::Granted(_))) {
-        sleep(TTL / 50).await;
-    }
-    Ok(())
 }
 
 /// Runs trials, some of them at once. Returns how many had a request that failed.
