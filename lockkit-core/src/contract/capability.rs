@@ -95,7 +95,7 @@ impl Default for Capabilities {
 pub enum TtlOf {
     /// Each hold has its own, set by its attempt and by its renewals.
     PerHold,
-    /// All holds of a client share the lease of its session, which may be older than the attempt.
+    /// Holds of a client share the lease of a session, which may be older than the attempt.
     PerSession,
 }
 
