@@ -75,7 +75,7 @@ pub enum Protocol {
     Resp3,
 }
 
-/// How long the token of a lock that nobody uses is kept.
+/// How long the token of an unused lock is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenTtl {
