@@ -58,7 +58,7 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// The most careful description: leases of their own from 100 ms to a day, no order among
-    /// waiters, who poll every 50 ms to 1 s; a loss is found by the next renewal.
+    /// waiters, which poll every 50 ms to 1 s; a loss is found by the next renewal.
     #[must_use]
     pub const fn new() -> Self {
         Self {

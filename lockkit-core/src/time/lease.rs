@@ -57,8 +57,8 @@ impl Default for Lease {
 }
 
 /// The part `L` of a lease that a client trusts: one per cent less for clocks that run at
-/// different rates, and at least ten milliseconds for what happens between a look at the clock and
-/// the act that follows it. INV-2.
+/// different rates, and at least ten milliseconds between reading the clock and the act that
+/// follows. INV-2.
 #[must_use]
 pub fn window(ttl: Duration) -> Duration {
     ttl.saturating_sub((ttl / 100).max(Duration::from_millis(10)))
