@@ -173,6 +173,12 @@ local replies",
         "ADMITTED ~= '-' and not string",
     ),
     (
+        "redis::AdoptedWithoutAdmission",
+        "-- Another ticket may have taken the hold over, in a write that was lost.
+if refusal() then return refusal() end",
+        "",
+    ),
+    (
         "redis::FormerIdAccepted",
         "local id = 'master_replid:' .. ADMITTED",
         "local id = ADMITTED",

@@ -5,14 +5,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::ResponseHeader;
 use lockkit_core::contract::{Attempt, Ticket};
 use lockkit_core::store::lock;
 use lockkit_core::{LossReason, Outcome};
+use tokio::sync::mpsc;
 
 use crate::error::{Failed, Result, fault, unreadable};
 use crate::keep_alive::KeepAlive;
-use crate::queue::{self, Contender, Reads, split};
+use crate::keys;
+use crate::queue::{self, Contender, Listing, Reads, split};
 use crate::session::{Lease, Session};
 use crate::shared::Shared;
 
@@ -36,7 +37,7 @@ impl Shared {
             match self.try_under(ticket, &at).await {
                 Ok(Some(attempt)) => return Ok(attempt),
                 Ok(None) => self.lose(ticket.holder, &at.key, LossReason::Superseded),
-                Err(Failed::LeaseGone) => self.session_ended(&at.session),
+                Err(Failed::LeaseGone) => self.session_ended(&at.session.lease),
                 Err(Failed::Other(error)) => return Err(error),
             }
         }
@@ -53,8 +54,7 @@ impl Shared {
         }
         let session = self.session(ticket.ttl).await?;
         session.touch(true);
-        let directory = self.layout.directory(&ticket.name);
-        self.enter(ticket, &session, &directory)
+        self.enter(ticket, &session)
     }
 
     /// Returns a session for a new key.
@@ -70,20 +70,17 @@ impl Shared {
             return Ok(session);
         }
         let session = Box::pin(self.create(ttl)).await?;
-        // Their tickets keep the former ones for as long as they need them.
         let mut sessions = lock(&self.sessions);
-        let is_former = |of: &Duration, it: &mut Arc<Session>| *of == ttl || !it.takes_tickets();
-        let former: Vec<_> = sessions.extract_if(is_former).collect();
+        // Their tickets keep the former ones for as long as they need them.
+        sessions.retain(|_, former| former.lease.takes_tickets());
         sessions.insert(ttl, Arc::clone(&session));
-        drop(sessions);
-        drop(former);
         Ok(session)
     }
 
     /// The newest session, if it can be used.
     async fn fresh(&self, ttl: Duration) -> Option<Arc<Session>> {
         let session = lock(&self.sessions).get(&ttl).map(Arc::clone);
-        let session = session.filter(|session| session.takes_tickets())?;
+        let session = session.filter(|session| session.lease.takes_tickets())?;
         session.is_fresh().await.then_some(session)
     }
 
@@ -105,11 +102,15 @@ impl Shared {
             return Err(fault("attempt", Outcome::Rejected, why));
         }
         let lease = Arc::new(Lease::new(granted.id(), ttl, &self.clock, confirmed));
-        let (session, requests) = Session::new(Arc::clone(&lease));
-        let task = KeepAlive::new(Arc::clone(self), lease);
+        let (requests, requested) = mpsc::unbounded_channel();
+        let task = KeepAlive {
+            shared: Arc::clone(self),
+            lease: Arc::clone(&lease),
+            sweep: None,
+        };
         // Detached: it ends with the session.
-        drop(self.runtime.spawn(task.run(requests)));
-        Ok(Arc::new(session))
+        drop(self.runtime.spawn(task.run(requested)));
+        Ok(Arc::new(Session { lease, requests }))
     }
 
     /// Tries under one session. `None` if the ticket's key was deleted, so that it needs another.
@@ -121,36 +122,32 @@ impl Shared {
         if self.still_waits(ticket, at).await? {
             return Ok(Some(Attempt::held()));
         }
-        let txn = if at.created.is_some() {
-            queue::check(at, ticket)
-        } else if ticket.enqueue {
-            queue::enqueue(at, ticket)
-        } else {
-            queue::try_once(at, ticket)
-        };
         // Before it is written, so that a key of a late request is not taken for one without a ticket.
         self.tickets
             .with(ticket.holder, |entry| entry.data.unanswered += 1);
+        let txn = queue::attempt(at, ticket);
         let answer = self.link.txn("attempt", &txn).await?;
         let (results, found) = split(ticket, &answer);
-        let revision = answer.header().map(ResponseHeader::revision);
-        let tried = revision.and_then(|revision| queue::tried(at, revision, &results));
-        let mut tried = tried.ok_or_else(|| Failed::Other(unreadable("attempt")))?;
-        if at.created.is_none() && !tried.holds && !ticket.enqueue && tried.created.is_some() {
+        let listing = Listing::read(&results, answer.header());
+        let mut listing = listing.ok_or_else(|| Failed::Other(unreadable("attempt")))?;
+        let holds = listing.holds(keys::mode(&at.key));
+        if at.created.is_none() && !holds && !ticket.enqueue && listing.created.is_some() {
             // The key of a permit. A try leaves nothing behind.
             self.delete("attempt", at).await.map_err(|failed| {
                 // A late deletion would end a hold of this key.
                 self.lose(ticket.holder, &at.key, LossReason::Superseded);
-                failed.or_indeterminate()
+                let error = failed.into_error("attempt");
+                Failed::Other(error.with_outcome(Outcome::Indeterminate))
             })?;
-            tried.created = None;
+            listing.created = None;
         }
-        self.tried(at, ticket.holder, &mut tried);
-        if at.created.is_some() && tried.created != at.created {
+        let created = listing.created;
+        self.tried(at, ticket.holder, (listing, holds));
+        if at.created.is_some() && created != at.created {
             // Its key was deleted, and no event has reported that yet.
             return Ok(None);
         }
-        let Some(created) = tried.created.filter(|_| tried.holds) else {
+        let Some(created) = created.filter(|_| holds) else {
             return Ok(Some(Attempt::held()));
         };
         let token = self.token(created);
@@ -158,15 +155,18 @@ impl Shared {
         if let Some(reads) = Reads::of(ticket) {
             reads.keep((token, found));
         }
-        Ok(Some(Attempt::Granted(at.session.grant(token))))
+        Ok(Some(Attempt::Granted(at.session.lease.grant(token))))
     }
 
     /// Whether a key that blocked the ticket's still exists. The whole check follows if not.
     async fn still_waits(&self, ticket: &Ticket, at: &Contender) -> Result<bool, Failed> {
-        let (Some(created), Some(blocker)) = (at.created, self.blocker(ticket.holder)) else {
+        let blocker = self
+            .tickets
+            .with(ticket.holder, |entry| entry.data.blocker());
+        let (Some(own), Some(blocker)) = (at.own(), blocker.flatten()) else {
             return Ok(false);
         };
-        let txn = queue::still_waits((&at.key, created), &blocker);
+        let txn = queue::still_waits([own, blocker]);
         Ok(self.link.txn("attempt", &txn).await?.succeeded())
     }
 }

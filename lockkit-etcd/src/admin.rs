@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use lockkit_core::contract::{Holder, LockState, Mode};
 use lockkit_core::store::predecessors::holding;
 use lockkit_core::store::{of_break, tag};
 use lockkit_core::{LockName, Outcome};
 
-use crate::error::{Failed, Result, fault, unreadable};
+use crate::error::{Result, fault, unreadable};
 use crate::keys::{self, is_contender};
 use crate::queue::{delete_if, gets};
 use crate::shared::Shared;
@@ -26,7 +26,7 @@ const READS: usize = 1;
 /// How often a break reads the queue, because the holders had gone.
 const LOOKS: usize = 5;
 
-/// What is left of each lease; `None` if it has ended, or there is none.
+/// What is left of each lease; `None` if it has ended.
 type Leases = HashMap<i64, Option<Duration>>;
 
 impl Shared {
@@ -39,20 +39,21 @@ impl Shared {
             TxnOp::get(root, Some(count))
         });
         let txn = Txn::new().and_then(Vec::from_iter(keys));
-        let greet = || self.link.txn("connect", &txn);
-        let answer = repeat("connect", self.link.servers(), greet).await;
-        answer.map(drop)
+        let servers = self.link.servers();
+        self.read_again("connect", &txn, servers).await.map(drop)
     }
 
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
-        let line = self.line("inspect", name).await?;
+        let line = self.keys("inspect", &self.layout.directory(name)).await?;
         let leases = self.leases("inspect", [&line]).await?;
         Ok(self.describe(name.clone(), &line, &leases))
     }
 
     pub(crate) async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>> {
         for _ in 0..LOOKS {
-            let line = self.line("break_lock", name).await?;
+            let line = self
+                .keys("break_lock", &self.layout.directory(name))
+                .await?;
             let leases = self.leases("break_lock", [&line]).await?;
             let Some(state) = self.describe(name.clone(), &line, &leases) else {
                 return Ok(None);
@@ -92,9 +93,6 @@ impl Shared {
                 lines.entry(name).or_default().push(key);
             }
         }
-        for line in lines.values_mut() {
-            line.sort_unstable_by_key(KeyValue::create_revision);
-        }
         let leases = self.leases("list", lines.values()).await?;
         let described = lines
             .into_iter()
@@ -102,14 +100,7 @@ impl Shared {
         Ok(described.collect())
     }
 
-    /// Reads the keys of a lock, in the order in which they were created.
-    async fn line(&self, operation: &'static str, name: &LockName) -> Result<Vec<KeyValue>> {
-        let mut line = self.keys(operation, &self.layout.directory(name)).await?;
-        line.sort_unstable_by_key(KeyValue::create_revision);
-        Ok(line)
-    }
-
-    /// Reads all keys that begin alike.
+    /// Reads all keys that begin alike, in the order in which they were created.
     async fn keys(&self, operation: &'static str, beginning: &str) -> Result<Vec<KeyValue>> {
         // No text ends with the largest byte. Two zeros are the range of all keys.
         let mut from = beginning.as_bytes().to_vec();
@@ -122,7 +113,7 @@ impl Shared {
         let mut keys = Vec::new();
         loop {
             let txn = Txn::new().and_then([TxnOp::get(&*from, Some(options.clone()))]);
-            let answer = repeat(operation, READS, || self.link.txn(operation, &txn)).await?;
+            let answer = self.read_again(operation, &txn, READS).await?;
             let page = gets(answer.op_responses()).pop();
             let mut page = page.ok_or_else(|| unreadable(operation))?;
             keys.append(&mut page.take_kvs());
@@ -132,7 +123,25 @@ impl Shared {
                     from = last.key().to_vec();
                     from.push(0);
                 }
-                _ => return Ok(keys),
+                _ => break,
+            }
+        }
+        keys.sort_unstable_by_key(KeyValue::create_revision);
+        Ok(keys)
+    }
+
+    /// Sends a request without effect again, up to `left` times, unless the server rejects it.
+    async fn read_again(
+        &self,
+        operation: &'static str,
+        txn: &Txn,
+        mut left: usize,
+    ) -> Result<TxnResponse> {
+        loop {
+            let answer = self.link.txn(operation, txn).await;
+            match answer.map_err(|failed| failed.into_error(operation)) {
+                Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
+                answer => return answer,
             }
         }
     }
@@ -144,7 +153,8 @@ impl Shared {
         lines: impl IntoIterator<Item = &'a Vec<KeyValue>>,
     ) -> Result<Leases> {
         let holding = lines.into_iter().flat_map(|line| holding(line, mode));
-        let leases: HashSet<i64> = holding.map(KeyValue::lease).collect();
+        let leases = holding.map(KeyValue::lease).filter(|lease| *lease != 0);
+        let leases: HashSet<i64> = leases.collect();
         let read = stream::iter(leases).map(|lease| async move {
             let remaining = self.link.remaining(operation, lease).await;
             let remaining = remaining.map_err(|failed| failed.into_error(operation))?;
@@ -186,22 +196,4 @@ fn mode(key: &KeyValue) -> Mode {
 
 fn last_part(key: &KeyValue) -> String {
     keys::last_part(&String::from_utf8_lossy(key.key())).to_owned()
-}
-
-/// Sends a request without effect again, up to `left` times, unless the server rejects it.
-async fn repeat<T, F>(
-    operation: &'static str,
-    mut left: usize,
-    request: impl Fn() -> F,
-) -> Result<T>
-where
-    F: Future<Output = Result<T, Failed>>,
-{
-    loop {
-        let answer = request().await;
-        match answer.map_err(|failed| failed.into_error(operation)) {
-            Err(error) if error.outcome() != Outcome::Rejected && left > 0 => left -= 1,
-            answer => return answer,
-        }
-    }
 }

@@ -108,7 +108,7 @@ impl EtcdStore {
     #[must_use]
     pub fn leases(&self) -> Vec<i64> {
         let sessions = lock(&self.shared().sessions);
-        sessions.values().map(|session| session.id()).collect()
+        sessions.values().map(|session| session.lease.id).collect()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -175,7 +175,7 @@ impl DistributedLock for EtcdStore {
     }
 
     fn forget(&self, holder: HolderId) {
-        self.shared().abandon(holder);
+        self.shared().forget(holder, false);
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -12,14 +12,9 @@ pub(crate) type Result<T, E = BackendError> = std::result::Result<T, E>;
 pub(crate) const BACKEND: &str = "etcd";
 
 /// Texts of the server for requests that it did not execute, in a state that passes.
-const PASSING: [&str; 6] = [
-    "no leader",
-    "not capable",
-    "too many requests",
-    "learner",
-    "unhealthy cluster",
-    "revision of auth store is old",
-];
+const PASSING: [&str; 3] = ["not capable", "too many requests", "unhealthy cluster"];
+/// The same, where the user needs a new token, or another server may serve it.
+const ELSEWHERE: [&str; 3] = ["no leader", "learner", "revision of auth store is old"];
 
 #[derive(Clone, Debug)]
 pub(crate) enum Failed {
@@ -35,8 +30,13 @@ pub(crate) struct Verdict {
     pub(crate) outcome: Outcome,
     /// Another server, or a new connection with a new token of the user, may succeed.
     pub(crate) reconnect: bool,
-    /// The request was not executed, so that it may be sent again at once.
-    pub(crate) again: bool,
+}
+
+impl Verdict {
+    /// The request was not executed, so that it may be sent again at once, elsewhere.
+    pub(crate) fn again(self) -> bool {
+        self.reconnect && self.outcome == Outcome::Unavailable
+    }
 }
 
 /// An error in our words or the server's, without secrets. INV-14.
@@ -54,14 +54,6 @@ pub(crate) fn unreadable(operation: &'static str) -> BackendError {
 }
 
 impl Failed {
-    /// The error where a request before it has had an effect, unless that ended with the lease.
-    pub(crate) fn or_indeterminate(self) -> Self {
-        match self {
-            Self::LeaseGone => self,
-            Self::Other(error) => Self::Other(error.with_outcome(Outcome::Indeterminate)),
-        }
-    }
-
     /// The error for a request without a lease.
     pub(crate) fn into_error(self, operation: &'static str) -> BackendError {
         match self {
@@ -84,15 +76,8 @@ impl Failed {
 
 /// The meaning of an error; `None` if the lease of the request has ended.
 pub(crate) fn judge(error: &Error) -> Option<Verdict> {
-    let verdict = |outcome| Verdict {
-        outcome,
-        reconnect: false,
-        again: false,
-    };
-    Some(match error {
-        Error::GRpcStatus(status) => {
-            return judge_status(status, verdict(Outcome::Indeterminate));
-        }
+    let (outcome, reconnect) = match error {
+        Error::GRpcStatus(status) => judge_status(status)?,
         Error::LeaseKeepAliveError(why) if why.contains("lease not found") => return None,
         // The transport cannot be built, for example because a certificate cannot be read.
         Error::TransportError(_)
@@ -100,87 +85,46 @@ pub(crate) fn judge(error: &Error) -> Option<Verdict> {
         | Error::IoError(_)
         | Error::InvalidUri(_)
         | Error::InvalidMetadataValue(_)
-        | Error::Utf8Error(_) => verdict(Outcome::Rejected),
-        _ => Verdict {
-            reconnect: true,
-            ..verdict(Outcome::Indeterminate)
-        },
-    })
+        | Error::Utf8Error(_) => (Outcome::Rejected, false),
+        _ => (Outcome::Indeterminate, true),
+    };
+    Some(Verdict { outcome, reconnect })
 }
 
-fn judge_status(status: &Status, unknown: Verdict) -> Option<Verdict> {
+fn judge_status(status: &Status) -> Option<(Outcome, bool)> {
     let said = |text: &str| status.message().contains(text);
-    let unavailable = Verdict {
-        outcome: Outcome::Unavailable,
-        ..unknown
-    };
-    if is_unsent(status) {
-        return Some(Verdict {
-            reconnect: true,
-            again: true,
-            ..unavailable
-        });
-    }
-    if status.code() == Code::NotFound && said("lease not found") {
-        return None;
-    }
-    if PASSING.iter().any(|text| said(text)) {
-        // The user needs a new token, or the server does not vote yet and serves nobody.
-        let again = said("auth store") || said("learner");
-        return Some(Verdict {
-            reconnect: again || said("leader"),
-            again,
-            ..unavailable
-        });
-    }
-    // A full server says this of requests that it did execute, too.
-    if said("database space exceeded") {
-        return Some(unknown);
-    }
-    // The request is longer than a server takes. Or it asks for a revision that was compacted or is still to come, or
-    // for a lease that is too long.
-    let refused = match status.code() {
-        Code::ResourceExhausted => said("received message larger than max"),
-        Code::OutOfRange => said("etcdserver"),
-        _ => false,
-    };
-    let rejected = Verdict {
-        outcome: Outcome::Rejected,
-        ..unknown
-    };
+    let unsent = causes(status).any(|error| error.is::<ConnectError>());
     Some(match status.code() {
-        _ if refused => rejected,
+        // No connection could be made.
+        _ if unsent => (Outcome::Unavailable, true),
+        Code::NotFound if said("lease not found") => return None,
+        _ if ELSEWHERE.into_iter().any(said) => (Outcome::Unavailable, true),
+        _ if PASSING.into_iter().any(said) => (Outcome::Unavailable, false),
+        // A full server says this of requests that it did execute, too.
+        _ if said("database space exceeded") => (Outcome::Indeterminate, false),
+        // The request is longer than a server takes.
+        Code::ResourceExhausted if said("received message larger than max") => {
+            (Outcome::Rejected, false)
+        }
+        // It asks for a revision that was compacted or is still to come, or for a lease that is too long.
+        Code::OutOfRange if said("etcdserver") => (Outcome::Rejected, false),
         // The answer is too long to be read.
-        Code::OutOfRange => unknown,
+        Code::OutOfRange => (Outcome::Indeterminate, false),
         Code::InvalidArgument
         | Code::NotFound
         | Code::AlreadyExists
         | Code::PermissionDenied
         | Code::FailedPrecondition
-        | Code::Unimplemented
-        | Code::Unauthenticated => Verdict {
-            // The user needs a new token.
-            reconnect: status.code() == Code::Unauthenticated,
-            ..rejected
-        },
+        | Code::Unimplemented => (Outcome::Rejected, false),
+        // The user needs a new token.
+        Code::Unauthenticated => (Outcome::Rejected, true),
         // The request or its answer was lost, or the server does not know the result.
-        _ => Verdict {
-            reconnect: true,
-            ..unknown
-        },
+        _ => (Outcome::Indeterminate, true),
     })
 }
 
-/// Whether no connection could be made.
-fn is_unsent(status: &Status) -> bool {
-    let mut source = StdError::source(status);
-    while let Some(error) = source {
-        if error.is::<ConnectError>() {
-            return true;
-        }
-        source = error.source();
-    }
-    false
+fn causes(status: &Status) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    std::iter::successors(StdError::source(status), |&error| error.source())
 }
 
 /// The text of an error, with its causes.
@@ -190,13 +134,10 @@ pub(crate) fn text(error: &Error) -> String {
         Error::GRpcStatus(status) => {
             // The outermost error often says no more than "transport error".
             let mut text = status.message().to_owned();
-            let mut source = StdError::source(status);
-            while let Some(error) = source {
-                let more = error.to_string();
+            for more in causes(status).map(ToString::to_string) {
                 if !text.contains(&more) {
                     text = format!("{text}: {more}");
                 }
-                source = error.source();
             }
             text
         }
@@ -236,7 +177,7 @@ mod tests {
         ] {
             let verdict = server(code, text);
             assert_eq!(verdict.outcome, Outcome::Unavailable, "{text}");
-            assert!(verdict.reconnect && verdict.again, "{text}");
+            assert!(verdict.again(), "{text}");
         }
     }
 
@@ -304,7 +245,7 @@ mod tests {
         ] {
             let verdict = server(code, text);
             assert_eq!(verdict.outcome, Outcome::Indeterminate, "{text}");
-            assert!(!verdict.again, "{text}");
+            assert!(!verdict.again(), "{text}");
         }
     }
 

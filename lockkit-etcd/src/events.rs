@@ -42,7 +42,7 @@ impl Shared {
 
     /// Reads one stream until it ends.
     async fn read_stream(self: &Arc<Self>) {
-        let mut epoch = self.link.epoch();
+        let mut changes = self.link.changes();
         let wanted = lock(&self.watches).take_wanted();
         let Some(((number, key), others)) = wanted.split_first() else {
             return;
@@ -63,7 +63,7 @@ impl Shared {
         // The stream ends at once if its connection was given up meanwhile.
         tokio::select! {
             () = self.read_responses(&mut sender, &mut stream) => {}
-            _ = epoch.changed() => {}
+            _ = changes.changed() => {}
         }
     }
 
@@ -116,11 +116,8 @@ impl Shared {
     fn take_response(self: &Arc<Self>, response: &WatchResponse) {
         let number = response.watch_id();
         if response.canceled() {
-            // It was compacted or refused, if it was not cancelled by us.
+            // It was compacted or refused, if it was not cancelled by us. The next tick asks for it again.
             lock(&self.watches).closed(number);
-            if response.compact_revision() != 0 {
-                self.wanted.notify_one();
-            }
             return;
         }
         if response.created() {

@@ -7,7 +7,7 @@ use lockkit_core::{FencingToken, Guard, LockClient};
 
 use crate::backend::EtcdStore;
 use crate::error::unreadable;
-use crate::queue::{gets, if_created};
+use crate::queue::{Key, gets, if_created};
 
 /// Work that the server does only while one hold lasts.
 ///
@@ -86,12 +86,10 @@ impl<'a> Fenced<'a> {
     ) -> Result<Vec<TxnOpResponse>, FencedError> {
         // A released ticket holds nothing.
         let shared = self.store.shared();
-        let at = shared.known(self.ticket.holder);
-        let at = at.ok_or(FencedError::Fenced)?;
-        let created = self.token.get().checked_sub(shared.token_base);
-        let created = created.and_then(|created| i64::try_from(created).ok());
-        let created = created.ok_or(FencedError::Fenced)?;
-        let txn = if_created(&*at.key, created).and_then(operations);
+        let own = shared.known(self.ticket.holder).and_then(|at| at.own());
+        let is_hold = |own: &Key| shared.token(own.1) == self.token;
+        let (key, created) = own.filter(is_hold).ok_or(FencedError::Fenced)?;
+        let txn = if_created(&*key, created).and_then(operations);
         let answer = shared.link.txn(operation, &txn).await;
         let answer = answer.map_err(|failed| failed.of_work(operation))?;
         match answer.succeeded() {

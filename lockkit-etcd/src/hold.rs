@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use etcd_client::{DeleteOptions, TxnOpResponse};
+use etcd_client::{DeleteOptions, KeyValue, TxnOpResponse};
 use lockkit_core::contract::{Release, Renewal, Ticket};
 
 use crate::error::{Failed, Result};
@@ -19,9 +19,9 @@ impl Shared {
             let session = &at.session;
             // Holds share the keep-alives of their session, also if they are not renewed together. A result
             // that came too late for one renewal serves the next.
-            if session.is_alive() && !session.is_renewed_since(at.reported) {
+            if session.lease.is_alive() && !session.is_renewed_since(at.reported) {
                 requests
-                    .entry(session.id())
+                    .entry(session.lease.id)
                     .or_insert_with(|| session.keep_alive());
             }
         }
@@ -30,29 +30,23 @@ impl Shared {
             results.insert(lease, request.await);
         }
         let renewal = |(ticket, at): (&Ticket, &Option<_>)| {
-            let lease = at.as_ref().map(|at: &Contender| at.session.id());
+            let lease = at.as_ref().map(|at: &Contender| at.session.lease.id);
             if let Some(result) = lease.and_then(|lease| results.get(&lease)) {
                 result.clone()?;
             }
-            Ok(self.renewed(ticket.holder).unwrap_or(Renewal::NotHeld))
+            Ok(self.renewed(ticket.holder))
         };
         tickets.iter().zip(&holds).map(renewal).collect()
     }
 
     /// Gives a hold a note. Returns whether the ticket holds.
     pub(crate) async fn note(&self, ticket: &Ticket, text: &str) -> Result<bool> {
-        let Some(at) = self.alive(ticket.holder).filter(|at| at.held) else {
+        let at = self.alive(ticket.holder);
+        let Some((created, at)) = at.and_then(|at| Some((at.hold()?, at))) else {
             return Ok(false);
         };
-        let Some(created) = at.created else {
-            return Ok(false);
-        };
-        let value = self.layout.value(ticket, text);
-        match self
-            .link
-            .txn("note", &queue::write(&at, created, value))
-            .await
-        {
+        let write = queue::write(&at, created, self.layout.value(ticket, text));
+        match self.link.txn("note", &write).await {
             Ok(answer) => Ok(answer.succeeded()),
             Err(Failed::LeaseGone) => Ok(false),
             Err(failed) => Err(failed.into_error("note")),
@@ -64,28 +58,25 @@ impl Shared {
         let mut released = Release::NotHeld;
         let at = self.known(ticket.holder);
         // A lease that has ended has deleted its keys.
-        if let Some(at) = at.filter(|at| at.session.is_alive()) {
+        if let Some(at) = at.filter(|at| at.session.lease.is_alive()) {
             // Before it is written: a request that is abandoned here may delete the key later.
             self.tickets
                 .with(ticket.holder, |entry| entry.data.unanswered += 1);
-            let held = match Writes::of(ticket) {
-                Some(writes) => self.commit(&at, writes).await,
-                None => self.delete("release", &at).await,
+            let held = match (Writes::of(ticket), at.hold()) {
+                (Some(writes), Some(created)) => self.commit((&at.key, created), writes).await,
+                _ => self.delete("release", &at).await,
             };
             if held.map_err(|failed| failed.into_error("release"))? {
                 released = Release::Released;
             }
         }
-        self.released(ticket.holder);
+        self.forget(ticket.holder, true);
         Ok(released)
     }
 
-    /// Deletes the key of a ticket, in the transaction that does its work if it holds. Returns whether it did.
-    async fn commit(&self, at: &Contender, writes: &Writes) -> Result<bool, Failed> {
-        let Some(created) = at.created.filter(|_| at.held) else {
-            return self.delete("release", at).await.map(|_| false);
-        };
-        let txn = queue::commit(&at.key, created, writes.request.clone());
+    /// Deletes the key of a hold, in the transaction that does its work if it still holds. Returns whether it did.
+    async fn commit(&self, (key, created): (&str, i64), writes: &Writes) -> Result<bool, Failed> {
+        let txn = queue::commit(key, created, writes.request.clone());
         let answer = self.link.txn("commit", &txn).await;
         let answer = answer.map_err(|failed| Failed::Other(failed.of_work("commit")))?;
         if let Some(TxnOpResponse::Txn(done)) = answer.op_responses().into_iter().next() {
@@ -108,8 +99,8 @@ impl Shared {
             async move { client.kv_client().delete(key, options).await }
         });
         let deleted = deleted.await?;
-        let former = deleted.prev_kvs().first();
+        let former = deleted.prev_kvs().first().map(KeyValue::create_revision);
         // A key that held once holds until it is deleted.
-        Ok(at.held && former.is_some_and(|kv| Some(kv.create_revision()) == at.created))
+        Ok(former.is_some() && former == at.hold())
     }
 }

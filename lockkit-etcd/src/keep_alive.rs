@@ -31,23 +31,15 @@ const PAGE: usize = 100;
 
 /// The task of one session, which ends with it.
 pub(crate) struct KeepAlive {
-    shared: Arc<Shared>,
-    lease: Arc<Lease>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) lease: Arc<Lease>,
     /// Deletes keys that belong to no ticket.
-    sweep: Option<JoinHandle<()>>,
+    pub(crate) sweep: Option<JoinHandle<()>>,
 }
 
 impl KeepAlive {
-    pub(crate) const fn new(shared: Arc<Shared>, lease: Arc<Lease>) -> Self {
-        Self {
-            shared,
-            lease,
-            sweep: None,
-        }
-    }
-
     pub(crate) async fn run(mut self, mut requested: mpsc::UnboundedReceiver<Request>) {
-        let mut next = Instant::now() + self.lease.ttl() / HELD;
+        let mut next = Instant::now() + self.lease.ttl / HELD;
         loop {
             let mut requests = Vec::new();
             tokio::select! {
@@ -65,7 +57,7 @@ impl KeepAlive {
             if self.lease.end_if_unused() {
                 break;
             }
-            let held = self.shared.holds(self.lease.id());
+            let held = self.shared.holds(self.lease.id);
             // One that is not active is looked at often: a waiter whose looks come late may be about to use it.
             let is_active = self.lease.is_active();
             let pace = if held.is_empty() && is_active {
@@ -73,7 +65,7 @@ impl KeepAlive {
             } else {
                 HELD
             };
-            next = Instant::now() + self.lease.ttl() / pace;
+            next = Instant::now() + self.lease.ttl / pace;
             if requests.is_empty() && !is_active {
                 continue;
             }
@@ -87,7 +79,7 @@ impl KeepAlive {
                     Ok(())
                 }
                 Err(Failed::Other(error)) => {
-                    next = Instant::now() + self.lease.ttl() / RETRY;
+                    next = Instant::now() + self.lease.ttl / RETRY;
                     Err(error)
                 }
             };
@@ -99,7 +91,7 @@ impl KeepAlive {
                 return;
             }
         }
-        let lease = self.lease.id();
+        let lease = self.lease.id;
         // If this fails, the lease expires.
         let revoked = self.shared.link.ask(
             "release",
@@ -111,9 +103,9 @@ impl KeepAlive {
 
     /// Sends one keep-alive, and lists the keys of the lease where needed. Returns the keys listed.
     async fn confirm(&self, held: Vec<(HolderId, Arc<str>)>) -> Result<Vec<Vec<u8>>, Failed> {
-        let (lease, sent) = (self.lease.id(), self.lease.now());
+        let (lease, sent) = (self.lease.id, self.lease.clock.now());
         let shared = &self.shared;
-        let limit = shared.link.request_timeout().min(self.lease.ttl() / 4);
+        let limit = shared.link.request_timeout().min(self.lease.ttl / 4);
         if held.is_empty() && !self.lease.is_doubtful() {
             self.keep_alive(limit).await?;
             self.lease.confirm(sent);
@@ -150,7 +142,7 @@ impl KeepAlive {
     }
 
     async fn keep_alive(&self, limit: Duration) -> Result<(), Failed> {
-        let lease = self.lease.id();
+        let lease = self.lease.id;
         let kept = self.shared.link.ask("renew", limit, |client| async move {
             // It fails if the lease has ended.
             client.lease_client().keep_alive(lease).await

@@ -111,6 +111,12 @@ pub(crate) fn mode(key: &str) -> Mode {
     }
 }
 
+/// The prefix of all keys of the lock of a contender's key.
+pub(crate) fn directory(key: &str) -> &str {
+    let part = last_part(key);
+    key.strip_suffix(part).unwrap_or(key)
+}
+
 /// The part of a key below its lock.
 pub(crate) fn last_part(key: &str) -> &str {
     key.rsplit_once('/').map_or(key, |(_, part)| part)

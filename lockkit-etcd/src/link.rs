@@ -4,6 +4,7 @@
 //! server until it fails, by a client for it alone. A request that was never sent goes to the
 //! next server at once. A request that may have been executed is an error, which the caller may repeat.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use etcd_client::{Channel, Client, ConnectOptions, Error, Txn, TxnResponse};
 use lockkit_core::Outcome;
 use lockkit_core::store::lock;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio::time::{Instant, timeout};
 use tonic::transport::Endpoint;
 
 use crate::config::{EtcdStoreBuilder, PORT};
-use crate::error::{Failed, Verdict, fault, judge, text};
+use crate::error::{Failed, fault, judge, text};
 
 /// The interval of pings on silent connections. Keep-alives of sessions are usually more frequent.
 const PING: Duration = Duration::from_secs(20);
@@ -28,27 +29,24 @@ pub(crate) struct Link {
     config: EtcdStoreBuilder,
     /// That of all connections, also of one that a caller on another runtime needs first.
     runtime: Handle,
-    state: Mutex<State>,
-    /// Grows whenever a connection is given up. Its streams must be opened again.
-    epoch: watch::Sender<u64>,
-}
-
-struct State {
-    /// The connection to the server in use, made when it is needed.
-    opened: Option<Opened>,
-    /// The server in use.
-    current: usize,
+    /// The server in use. It changes whenever one is given up: streams must be opened again then.
+    current: watch::Sender<Arc<Server>>,
     /// Whether a connection was made before, so that its files could be used.
-    connected: bool,
+    connected: AtomicBool,
 }
 
-/// A connection to one server.
-#[derive(Clone)]
+/// A server, from when it is chosen until it is given up.
+#[derive(Default)]
+pub(crate) struct Server {
+    number: usize,
+    /// The connection to it, made when it is needed.
+    opened: OnceCell<Opened>,
+}
+
 struct Opened {
     client: Arc<Client>,
-    server: usize,
     /// When it was made, or answered last.
-    answered: Arc<Mutex<Instant>>,
+    answered: Mutex<Instant>,
 }
 
 impl Link {
@@ -56,16 +54,11 @@ impl Link {
         if config.endpoints.is_empty() {
             config = config.endpoint("127.0.0.1", PORT);
         }
-        let state = State {
-            opened: None,
-            current: 0,
-            connected: false,
-        };
         Self {
             config,
             runtime,
-            state: Mutex::new(state),
-            epoch: watch::Sender::new(0),
+            current: watch::Sender::default(),
+            connected: AtomicBool::new(false),
         }
     }
 
@@ -84,9 +77,9 @@ impl Link {
         self.config.endpoints.join(", ")
     }
 
-    /// Changes whenever a connection is given up.
-    pub(crate) fn epoch(&self) -> watch::Receiver<u64> {
-        self.epoch.subscribe()
+    /// Changes whenever a server is given up.
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<Server>> {
+        self.current.subscribe()
     }
 
     /// Sends a request to one server, or to others while it cannot be sent. The answer must come within
@@ -105,36 +98,31 @@ impl Link {
         // Each server once, and one twice: its connection may have been closed meanwhile.
         let mut again = self.servers();
         loop {
-            let mut opened = self.current();
+            let server = Arc::clone(&self.current.borrow());
+            let mut sent = false;
             let asked = async {
-                let used = match &opened {
-                    Ok(opened) => opened.clone(),
-                    Err(server) => self.open(*server).await?,
-                };
-                let client = Arc::clone(&used.client);
-                opened = Ok(used);
-                request(client).await
+                let opening = server.opened.get_or_try_init(|| self.open(&server));
+                let opened = opening.await?;
+                sent = true;
+                let answer = request(Arc::clone(&opened.client)).await?;
+                *lock(&opened.answered) = Instant::now();
+                Ok(answer)
             };
             let error = match timeout(limit, asked).await {
-                Ok(Ok(answer)) => {
-                    if let Ok(opened) = opened {
-                        *lock(&opened.answered) = Instant::now();
-                    }
-                    return Ok(answer);
-                }
+                Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(self.silent(operation, limit, &opened)),
+                Err(_) => return Err(self.silent(operation, limit, &server)),
             };
             let mut verdict = judge(&error).ok_or(Failed::LeaseGone)?;
-            if opened.is_err() {
-                verdict = self.unsent(verdict, &error);
+            if !sent {
+                verdict.outcome = self.unsent(verdict.outcome, &error);
             }
             let mut why = text(&error);
             if verdict.reconnect {
-                why = format!("{why} ({})", self.place(&opened));
-                self.give_up(&opened);
+                why = format!("{why} ({})", self.place(&server));
+                self.give_up(&server);
             }
-            if !verdict.again || again == 0 {
+            if !verdict.again() || again == 0 {
                 return Err(Failed::Other(fault(operation, verdict.outcome, why)));
             }
             again -= 1;
@@ -142,43 +130,32 @@ impl Link {
     }
 
     /// The error of a request without an answer within `limit`.
-    fn silent(
-        &self,
-        operation: &'static str,
-        limit: Duration,
-        opened: &Result<Opened, usize>,
-    ) -> Failed {
+    fn silent(&self, operation: &'static str, limit: Duration, server: &Arc<Server>) -> Failed {
+        let (silence, outcome) = match server.opened.get() {
+            Some(opened) => (lock(&opened.answered).elapsed(), Outcome::Indeterminate),
+            // The connection was not made: the request was not sent.
+            None => (limit, Outcome::Unavailable),
+        };
         // If the last answer is recent, the connection is sound and the server is slow. An answer that came just
         // after this request was written says nothing.
-        let silence = |opened: &Opened| lock(&opened.answered).elapsed();
-        if opened.as_ref().map_or(limit, silence) >= limit / 2 {
-            self.give_up(opened);
+        if silence >= limit / 2 {
+            self.give_up(server);
         }
-        let why = format!("no answer from {} within {limit:?}", self.place(opened));
-        let outcome = match opened {
-            Ok(_) => Outcome::Indeterminate,
-            // The connection was not made: the request was not sent.
-            Err(_) => Outcome::Unavailable,
-        };
+        let why = format!("no answer from {} within {limit:?}", self.place(server));
         Failed::Other(fault(operation, outcome, why))
     }
 
-    /// The meaning of an error that came before the request was sent.
-    fn unsent(&self, verdict: Verdict, error: &Error) -> Verdict {
+    /// The outcome of an error that came before the request was sent.
+    fn unsent(&self, outcome: Outcome, error: &Error) -> Outcome {
         let of_files = matches!(error, Error::TransportError(_) | Error::IoError(_));
-        match verdict.outcome {
-            // The user was not authenticated: the request was not sent.
-            Outcome::Indeterminate => Verdict {
-                outcome: Outcome::Unavailable,
-                again: verdict.reconnect,
-                ..verdict
-            },
+        match outcome {
+            // The user was not authenticated.
+            Outcome::Indeterminate => Outcome::Unavailable,
             // Files that could be used before are being replaced, perhaps.
-            Outcome::Rejected if of_files && lock(&self.state).connected => Verdict {
-                outcome: Outcome::Unavailable,
-                ..verdict
-            },
-            _ => verdict,
+            Outcome::Rejected if of_files && self.connected.load(Ordering::Relaxed) => {
+                Outcome::Unavailable
+            }
+            outcome => outcome,
         }
     }
 
@@ -194,15 +171,12 @@ impl Link {
         .await
     }
 
-    /// The rest of a lease; `None` if it has ended, or there is none.
+    /// The rest of a lease; `None` if it has ended.
     pub(crate) async fn remaining(
         &self,
         operation: &'static str,
         lease: i64,
     ) -> Result<Option<Duration>, Failed> {
-        if lease == 0 {
-            return Ok(None);
-        }
         let asked = self.ask(operation, self.request_timeout(), |client| async move {
             client.lease_client().time_to_live(lease, None).await
         });
@@ -213,23 +187,14 @@ impl Link {
         }
     }
 
-    fn place(&self, opened: &Result<Opened, usize>) -> &str {
-        let server = opened
-            .as_ref()
-            .map_or_else(|server| *server, |opened| opened.server);
-        self.config.endpoints.get(server).map_or("", String::as_str)
-    }
-
-    /// The connection in use, or the server that has none yet.
-    fn current(&self) -> Result<Opened, usize> {
-        let state = lock(&self.state);
-        state.opened.clone().ok_or(state.current)
+    fn place(&self, server: &Server) -> &str {
+        let endpoint = self.config.endpoints.get(server.number);
+        endpoint.map_or("", String::as_str)
     }
 
     /// Makes a connection. Without a user, this sends nothing yet.
-    async fn open(&self, server: usize) -> Result<Opened, Error> {
-        let endpoint = self.config.endpoints.get(server).cloned();
-        let endpoint = endpoint.unwrap_or_default();
+    async fn open(&self, server: &Server) -> Result<Opened, Error> {
+        let endpoint = self.place(server);
         let scheme = match self.config.tls {
             Some(_) => "https",
             None => "http",
@@ -247,40 +212,31 @@ impl Link {
             Client::from_channel(channel, options).await
         });
         let client = opening.await.map_err(std::io::Error::other)??;
-        let mut state = lock(&self.state);
-        state.connected = true;
-        let opened = Opened {
+        self.connected.store(true, Ordering::Relaxed);
+        Ok(Opened {
             client: Arc::new(client),
-            server,
-            answered: Arc::new(Mutex::new(Instant::now())),
-        };
-        if state.current == server {
-            // Another task may have been faster.
-            return Ok(state.opened.get_or_insert(opened).clone());
-        }
-        Ok(opened)
+            answered: Mutex::new(Instant::now()),
+        })
     }
 
-    /// Gives the connection in use up, and changes to the next server.
+    /// Gives the server in use up, and changes to the next one.
     pub(crate) fn give_up_current(&self) {
-        self.give_up(&self.current());
+        let server = Arc::clone(&self.current.borrow());
+        self.give_up(&server);
     }
 
-    /// Gives a connection up, unless that was done before, and changes to the next server.
-    fn give_up(&self, opened: &Result<Opened, usize>) {
-        let mut state = lock(&self.state);
-        let in_use = match (&state.opened, opened) {
-            (Some(now), Ok(opened)) => Arc::ptr_eq(&now.client, &opened.client),
-            (None, Err(server)) => state.current == *server,
-            _ => false,
-        };
-        if !in_use {
-            return;
-        }
-        state.opened = None;
-        state.current = (state.current + 1) % self.servers();
-        drop(state);
-        self.epoch.send_modify(|epoch| *epoch += 1);
+    /// Gives a server up, unless that was done before, and changes to the next one.
+    fn give_up(&self, server: &Arc<Server>) {
+        self.current.send_if_modified(|current| {
+            let in_use = Arc::ptr_eq(current, server);
+            if in_use {
+                *current = Arc::new(Server {
+                    number: (server.number + 1) % self.servers(),
+                    opened: OnceCell::new(),
+                });
+            }
+            in_use
+        });
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lockkit_core::store::predecessors::{Next, Predecessors};
 use lockkit_core::{HolderId, LossReason};
 
-use crate::keys::lease;
+use crate::keys::{directory, lease};
 use crate::queue::{Contender, Key, Listing, mode};
 use crate::watches::KeyWatches;
 
@@ -24,8 +24,6 @@ pub(crate) struct Position {
     predecessors: Option<Predecessors<Key>>,
     /// The revision of the last listing.
     listed: i64,
-    /// No older listing is of use.
-    least: i64,
     /// Whether a read is under way.
     reading: bool,
     watched: Vec<Arc<str>>,
@@ -38,26 +36,14 @@ pub(crate) enum News {
     Turn,
     /// Its own key is gone.
     Gone,
-    /// The keys before its own are to be read.
-    Unknown(Read),
-}
-
-/// A read of the keys before that of a waiter.
-#[derive(Debug)]
-pub(crate) struct Read {
-    pub(crate) holder: HolderId,
-    pub(crate) directory: Arc<str>,
-    pub(crate) key: Arc<str>,
-    /// The revision that created the waiter's key. Later keys do not matter.
-    pub(crate) created: i64,
-    /// The oldest revision that is of use.
-    pub(crate) least: i64,
+    /// The keys before this, its own, are to be read.
+    Unknown(Key),
 }
 
 impl Position {
     /// The contender, unless it is known to be lost.
     pub(crate) fn alive(&self) -> Option<&Contender> {
-        let alive = |at: &&Contender| self.lost.is_none() && at.session.is_alive();
+        let alive = |at: &&Contender| self.lost.is_none() && at.session.lease.is_alive();
         self.contender.as_ref().filter(alive)
     }
 
@@ -81,29 +67,28 @@ impl Position {
         }
     }
 
-    /// Takes a listing, if it is recent enough to be of use.
     fn list(&mut self, listing: Listing) {
-        let Some(own) = self.own().filter(|_| listing.revision >= self.least) else {
+        let Some(own) = self.own() else {
             return;
         };
+        let present = listing.created.map(|created| (Arc::clone(&own.0), created));
         let new = || Predecessors::new(own, mode);
         let predecessors = self.predecessors.get_or_insert_with(new);
-        predecessors.listed(listing.keys, listing.truncated);
+        predecessors.listed(listing.before.into_iter().chain(present), listing.truncated);
         self.listed = listing.revision;
     }
 
     /// Takes the result of a read, unless the key is another one now.
-    pub(crate) fn end_read(&mut self, read: &Read, listing: Listing) {
-        if self.is_reading(read) {
+    pub(crate) fn end_read(&mut self, own: &Key, listing: Listing) {
+        if self.is_reading(own) {
             self.reading = false;
             self.list(listing);
         }
     }
 
-    /// Whether the result of a read is still wanted.
-    pub(crate) fn is_reading(&self, read: &Read) -> bool {
-        let created = self.contender.as_ref().and_then(|at| at.created);
-        self.reading && created == Some(read.created)
+    /// Whether the keys before this, its own, are to be read.
+    pub(crate) fn is_reading(&self, own: &Key) -> bool {
+        self.reading && self.own().as_ref() == Some(own)
     }
 
     /// A key before its own that makes it wait as long as it exists, as far as is known.
@@ -114,24 +99,21 @@ impl Position {
     /// Takes in what the watches have reported, and asks for the watches that it needs.
     pub(crate) fn update(&mut self, holder: HolderId, watches: &mut KeyWatches) -> Option<News> {
         let at = self.contender.as_ref()?;
-        let (key, directory) = (Arc::clone(&at.key), Arc::clone(&at.directory));
-        let (created, held) = (at.created, at.held);
-        let Some(created) = created else {
+        let (key, held) = (Arc::clone(&at.key), at.held);
+        let Some(own) = at.own() else {
             self.watch(vec![key], holder, watches);
             return None;
         };
-        if watches.deleted(&key) > created {
+        if watches.deleted(&key) > own.1 {
             return Some(News::Gone);
         }
-        self.least = self.least.max(created);
-        let new = || Predecessors::new((Arc::clone(&key), created), mode);
+        let new = || Predecessors::new(own.clone(), mode);
         let mut predecessors = self.predecessors.take().unwrap_or_else(new);
-        self.remove_deleted(&mut predecessors, watches);
+        remove_deleted(&mut predecessors, watches);
         self.watch(needed(&predecessors, &key, &self.watched), holder, watches);
         let mut open = self.watched.iter().map(|key| watches.open_since(key));
         let since = open.try_fold(0, |since: i64, open| Some(since.max(open?)));
-        if let Some(since) = since.filter(|since| *since > self.listed) {
-            self.least = self.least.max(since);
+        if since.is_some_and(|since| since > self.listed) {
             predecessors.invalidate();
         }
         let news = match predecessors.next() {
@@ -141,13 +123,7 @@ impl Position {
             Next::Gone => Some(News::Gone),
             Next::List if !self.reading => {
                 self.reading = true;
-                Some(News::Unknown(Read {
-                    holder,
-                    directory,
-                    key,
-                    created,
-                    least: self.least,
-                }))
+                Some(News::Unknown(own))
             }
             _ => None,
         };
@@ -155,34 +131,13 @@ impl Position {
         news
     }
 
-    /// Removes the predecessors that were deleted since they were listed.
-    fn remove_deleted(&mut self, predecessors: &mut Predecessors<Key>, watches: &KeyWatches) {
-        let Next::Watch(nearest) = predecessors.next() else {
-            return;
-        };
-        let nearest = nearest.to_vec();
-        for key in nearest {
-            let deleted = watches.deleted(&key.0);
-            // A client may have created a key of that name again.
-            if deleted <= key.1 {
-                continue;
-            }
-            predecessors.deleted(&key);
-            self.least = self.least.max(deleted);
-            // The end of a lease deletes all its keys in one revision: the own key may be gone as well.
-            if lease(&key.0) == lease(&predecessors.own().0) {
-                predecessors.invalidate();
-            }
-        }
-    }
-
-    /// Needs no keys any more.
-    pub(crate) fn unwatch(&mut self, holder: HolderId, watches: &mut KeyWatches) {
-        self.watch(Vec::new(), holder, watches);
-    }
-
     /// Needs these keys from now on, and no others.
-    fn watch(&mut self, keys: Vec<Arc<str>>, holder: HolderId, watches: &mut KeyWatches) {
+    pub(crate) fn watch(
+        &mut self,
+        keys: Vec<Arc<str>>,
+        holder: HolderId,
+        watches: &mut KeyWatches,
+    ) {
         for key in &keys {
             watches.join(key, holder);
         }
@@ -193,9 +148,8 @@ impl Position {
         }
     }
 
-    fn own(&self) -> Option<(Arc<str>, i64)> {
-        let at = self.contender.as_ref()?;
-        Some((Arc::clone(&at.key), at.created?))
+    fn own(&self) -> Option<Key> {
+        self.contender.as_ref()?.own()
     }
 }
 
@@ -203,7 +157,28 @@ impl Drop for Position {
     fn drop(&mut self) {
         if let Some(at) = self.contender.take() {
             let gone = self.unanswered == 0;
-            at.session.leave(at.directory.len(), at.number, gone);
+            at.session
+                .lease
+                .leave(directory(&at.key).len(), at.number, gone);
+        }
+    }
+}
+
+/// Removes the predecessors that were deleted since they were listed.
+fn remove_deleted(predecessors: &mut Predecessors<Key>, watches: &KeyWatches) {
+    let Next::Watch(nearest) = predecessors.next() else {
+        return;
+    };
+    let nearest = nearest.to_vec();
+    for key in nearest {
+        // A client may have created a key of that name again.
+        if watches.deleted(&key.0) <= key.1 {
+            continue;
+        }
+        predecessors.deleted(&key);
+        // The end of a lease deletes all its keys in one revision: the own key may be gone as well.
+        if lease(&key.0) == lease(&predecessors.own().0) {
+            predecessors.invalidate();
         }
     }
 }

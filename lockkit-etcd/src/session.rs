@@ -3,18 +3,17 @@
 //! There is no I/O here. The task of `keep_alive.rs` keeps the lease alive.
 
 use std::collections::{BTreeSet, HashSet};
-use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use lockkit_core::FencingToken;
 use lockkit_core::clock::{Clock, Moment};
 use lockkit_core::contract::Grant;
 use lockkit_core::store::lock;
-use lockkit_core::{FencingToken, Outcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::error::{Result, fault};
+use crate::error::{Failed, Result};
 use crate::keys::number;
 
 /// A lease takes no new key once its keys have this many bytes: the reply that lists all of them must fit
@@ -36,43 +35,30 @@ pub(crate) type Request = oneshot::Sender<Result<()>>;
 /// A handle of a lease. Its task ends when the last handle is dropped, and revokes the lease.
 #[derive(Debug)]
 pub(crate) struct Session {
-    lease: Arc<Lease>,
-    requests: mpsc::UnboundedSender<Request>,
-}
-
-impl Deref for Session {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        &self.lease
-    }
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) requests: mpsc::UnboundedSender<Request>,
 }
 
 impl Session {
-    /// A handle, and the requests for the task.
-    pub(crate) fn new(lease: Arc<Lease>) -> (Self, mpsc::UnboundedReceiver<Request>) {
-        let (requests, requested) = mpsc::unbounded_channel();
-        (Self { lease, requests }, requested)
-    }
-
     /// Keeps the session alive for a while, because of an attempt. For a `new` key it asks for a keep-alive
     /// if the last one is old, and does not wait for it.
     pub(crate) fn touch(&self, new: bool) {
-        self.activate();
-        if new && !self.is_confirmed_within(YOUNG) {
+        self.lease.activate();
+        if new && !self.lease.is_confirmed_within(YOUNG) {
             drop(self.keep_alive());
         }
     }
 
     /// Whether the lease can be used for a new key. Asks the server if the last confirmation is old.
     pub(crate) async fn is_fresh(&self) -> bool {
-        self.is_confirmed_within(OLD) || (self.keep_alive().await.is_ok() && self.is_alive())
+        let lease = &self.lease;
+        lease.is_confirmed_within(OLD) || (self.keep_alive().await.is_ok() && lease.is_alive())
     }
 
     /// Whether a keep-alive later than `reported` is recent, so that a renewal needs no other.
     pub(crate) fn is_renewed_since(&self, reported: Moment) -> bool {
-        self.activate();
-        self.confirmed() > reported && self.is_confirmed_within(YOUNG)
+        self.lease.activate();
+        self.lease.confirmed() > reported && self.lease.is_confirmed_within(YOUNG)
     }
 
     /// Asks at once for a keep-alive that begins after this call, and returns its result.
@@ -80,7 +66,7 @@ impl Session {
         let (request, result) = oneshot::channel();
         drop(self.requests.send(request));
         async {
-            let ended = || fault("renew", Outcome::Unavailable, "the session has ended");
+            let ended = || Failed::LeaseGone.into_error("renew");
             result.await.unwrap_or_else(|_| Err(ended()))
         }
     }
@@ -89,9 +75,10 @@ impl Session {
 /// A lease, which the handles and the task share.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    id: i64,
-    ttl: Duration,
-    clock: Arc<dyn Clock>,
+    /// Its number at the server.
+    pub(crate) id: i64,
+    pub(crate) ttl: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
 
@@ -137,22 +124,9 @@ impl Lease {
         }
     }
 
-    /// Its number at the server.
-    pub(crate) const fn id(&self) -> i64 {
-        self.id
-    }
-
-    pub(crate) const fn ttl(&self) -> Duration {
-        self.ttl
-    }
-
     /// A grant on this lease, whose holds count from its last confirmation.
     pub(crate) fn grant(&self, token: FencingToken) -> Grant {
-        Grant::new(token, self.ttl()).with_since(self.confirmed())
-    }
-
-    pub(crate) fn now(&self) -> Moment {
-        self.clock.now()
+        Grant::new(token, self.ttl).with_since(self.confirmed())
     }
 
     pub(crate) fn has_tickets(&self) -> bool {

@@ -64,7 +64,7 @@ impl Shared {
         let mut left = Vec::new();
         self.tickets
             .for_each(|_, entry| left.extend(entry.data.contender.take()));
-        lock(&self.watches).clear();
+        *lock(&self.watches) = KeyWatches::default();
         let sessions = std::mem::take(&mut *lock(&self.sessions));
         // The last reference to a session ends its task.
         drop((left, sessions));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use etcd_client::TxnResponse;
 use lockkit_core::contract::{Renewal, Ticket};
 use lockkit_core::store::waiters::{Entry, TicketWatch};
 use lockkit_core::store::{Backoff, lock};
@@ -12,8 +13,8 @@ use tokio::time::{sleep, timeout};
 use crate::error::{BACKEND, Result};
 use crate::keys::contender;
 use crate::link::PAUSES;
-use crate::position::{News, Position, Read};
-use crate::queue::{Contender, Key, Listing, Tried, look};
+use crate::position::{News, Position};
+use crate::queue::{Contender, Key, Listing, look};
 use crate::session::{Lease, Session};
 use crate::shared::Shared;
 use crate::watches::KeyWatches;
@@ -42,22 +43,21 @@ impl Shared {
         &self,
         ticket: &Ticket,
         session: &Arc<Session>,
-        directory: &str,
     ) -> Result<Option<Contender>> {
         let released = || BackendError::released(BACKEND, "attempt");
         if self.tickets.is_refused(ticket.holder) {
             return Err(released());
         }
+        let directory = self.layout.directory(&ticket.name);
         let entered = self.tickets.with(ticket.holder, |entry| {
-            let number = session.join(directory.len())?;
+            let number = session.lease.join(directory.len())?;
             let contender = Contender {
                 session: Arc::clone(session),
-                directory: directory.into(),
-                key: contender(directory, ticket.mode, session.id(), number).into(),
+                key: contender(&directory, ticket.mode, session.lease.id, number).into(),
                 number,
                 created: None,
                 held: false,
-                reported: session.confirmed(),
+                reported: session.lease.confirmed(),
             };
             entry.data.enter(contender.clone());
             entry.restart();
@@ -67,59 +67,51 @@ impl Shared {
     }
 
     /// A request of an attempt was answered, with the ticket's own key if it exists.
-    pub(crate) fn tried(self: &Arc<Self>, at: &Contender, holder: HolderId, tried: &mut Tried) {
+    pub(crate) fn tried(
+        self: &Arc<Self>,
+        at: &Contender,
+        holder: HolderId,
+        (listing, holds): (Listing, bool),
+    ) {
         self.update(holder, |entry| {
             entry.data.unanswered = entry.data.unanswered.saturating_sub(1);
-            let Some(contender) = &mut entry.data.contender else {
-                return;
-            };
-            if tried.created.is_none() || at.created.is_some() && at.created != tried.created {
-                return;
-            }
-            contender.created = tried.created;
-            contender.held |= tried.holds;
-            contender.reported = contender.session.confirmed();
-            if let Some(listing) = tried.listing.take() {
-                entry.data.enqueued(listing, tried.holds);
+            let own = listing.created;
+            let is_new = at.created.is_none();
+            if let Some(contender) = &mut entry.data.contender
+                && own.is_some()
+                && (is_new || own == at.created)
+            {
+                contender.created = own;
+                contender.held |= holds;
+                contender.reported = contender.session.lease.confirmed();
+                if is_new {
+                    entry.data.enqueued(listing, holds);
+                }
             }
         });
     }
 
-    /// Forgets a ticket for good, after the answer to its release.
-    pub(crate) fn released(&self, holder: HolderId) {
-        self.forget(holder, |unanswered| unanswered.saturating_sub(1));
-    }
-
-    /// Forgets a ticket that its client cannot release any more. Its key may stay, as after a release without an
-    /// answer: then the task of its session deletes it.
-    pub(crate) fn abandon(&self, holder: HolderId) {
-        self.forget(holder, |unanswered| unanswered + 1);
-    }
-
-    fn forget(&self, holder: HolderId, change: impl FnOnce(u32) -> u32) {
+    /// Forgets a ticket for good, after the answer to its release, or because its client cannot release it any more.
+    /// Then its key may stay, as after a release without an answer: the task of its session deletes it.
+    pub(crate) fn forget(&self, holder: HolderId, is_released: bool) {
         if let Some(mut forgotten) = self.tickets.forget(holder) {
             let position = &mut forgotten.data;
-            position.unanswered = change(position.unanswered);
-            position.unwatch(holder, &mut lock(&self.watches));
+            position.unanswered = match is_released {
+                true => position.unanswered.saturating_sub(1),
+                false => position.unanswered + 1,
+            };
+            position.watch(Vec::new(), holder, &mut lock(&self.watches));
         }
         self.tickets.refuse(holder);
-    }
-
-    /// A key that makes a ticket wait as long as it exists, as far as is known.
-    pub(crate) fn blocker(&self, holder: HolderId) -> Option<Key> {
-        self.tickets.with(holder, |entry| entry.data.blocker())?
     }
 
     /// The holds of a session, with their keys.
     pub(crate) fn holds(&self, lease: i64) -> Vec<(HolderId, Arc<str>)> {
         let mut holds = Vec::new();
         self.tickets.for_each(|holder, entry| {
-            let at = entry.data.contender.as_ref();
-            if let Some(at) = at.filter(|at| at.held && at.session.id() == lease)
-                && entry.data.lost.is_none()
-            {
-                holds.push((holder, Arc::clone(&at.key)));
-            }
+            let at = entry.data.alive();
+            let at = at.filter(|at| at.held && at.session.lease.id == lease);
+            holds.extend(at.map(|at| (holder, Arc::clone(&at.key))));
         });
         holds
     }
@@ -139,29 +131,32 @@ impl Shared {
         lease.end();
         self.tickets.for_each(|_, entry| {
             let at = entry.data.contender.as_ref();
-            if at.is_some_and(|at| at.session.id() == lease.id()) {
+            if at.is_some_and(|at| at.session.lease.id == lease.id) {
                 lose(entry, LossReason::SessionEnded);
             }
         });
     }
 
-    /// The result of a renewal after a keep-alive; `None` if the ticket does not hold.
-    pub(crate) fn renewed(&self, holder: HolderId) -> Option<Renewal> {
+    /// The result of a renewal after a keep-alive.
+    pub(crate) fn renewed(&self, holder: HolderId) -> Renewal {
         let renewed = |entry: &mut Entry<Position>| {
-            let alive = entry.data.alive().is_some_and(|at| at.held);
-            let ended = entry.data.lost == Some(LossReason::SessionEnded);
-            let at = entry.data.contender.as_mut()?;
-            at.reported = at.session.confirmed();
-            let renewed = Renewal::Renewed {
-                since: Some(at.reported),
-                ttl: at.session.ttl(),
-            };
-            match alive {
-                true => Some(renewed),
-                false => ended.then_some(Renewal::SessionEnded),
+            let Position {
+                contender, lost, ..
+            } = &mut entry.data;
+            match (contender, lost) {
+                (Some(at), None) if at.held && at.session.lease.is_alive() => {
+                    at.reported = at.session.lease.confirmed();
+                    Renewal::Renewed {
+                        since: Some(at.reported),
+                        ttl: at.session.lease.ttl,
+                    }
+                }
+                (_, Some(LossReason::SessionEnded)) => Renewal::SessionEnded,
+                _ => Renewal::NotHeld,
             }
         };
-        self.tickets.with(holder, renewed)?
+        let renewed = self.tickets.with(holder, renewed);
+        renewed.unwrap_or(Renewal::NotHeld)
     }
 
     /// Opens the wake-ups of a ticket; `None` if it has no key.
@@ -182,7 +177,7 @@ impl Shared {
 
     /// Changes what is known of a ticket, and then does what follows from that.
     fn update(self: &Arc<Self>, holder: HolderId, change: impl FnOnce(&mut Entry<Position>)) {
-        let (mut read, mut gone) = (None, None);
+        let (mut unknown, mut gone) = (None, None);
         let wanted = self.tickets.with(holder, |entry| {
             change(entry);
             if !entry.is_watched() || entry.data.lost.is_some() {
@@ -195,7 +190,7 @@ impl Shared {
                     entry.data.lost = Some(LossReason::Superseded);
                     gone = entry.data.contender.clone();
                 }
-                Some(News::Unknown(wanted)) => read = Some(wanted),
+                Some(News::Unknown(own)) => unknown = Some(own),
                 None => {}
             }
             watches.is_wanted()
@@ -203,9 +198,9 @@ impl Shared {
         if wanted == Some(true) {
             self.wanted.notify_one();
         }
-        if let Some(read) = read {
+        if let Some(own) = unknown {
             // Detached: it ends with the watch of its ticket.
-            drop(self.runtime.spawn(Arc::clone(self).read(read)));
+            drop(self.runtime.spawn(Arc::clone(self).read(holder, own)));
         }
         if let Some(at) = gone {
             // Detached: it ends by itself, soon.
@@ -219,16 +214,16 @@ impl Shared {
             // A server deletes the keys of a lease before the lease itself.
             for pause in [KEYS_BEFORE_LEASE, Duration::ZERO] {
                 // With a shorter limit, a slow answer would close the connection, which may be well.
-                let remaining = self.link.remaining("watch", at.session.id()).await;
+                let remaining = self.link.remaining("watch", at.session.lease.id).await;
                 if matches!(remaining, Ok(None)) {
-                    return self.session_ended(&at.session);
+                    return self.session_ended(&at.session.lease);
                 }
                 sleep(pause).await;
             }
         };
         // No answer in time means that nothing is known.
         drop(timeout(ASK_WHY, asked).await);
-        let reason = match at.session.is_alive() {
+        let reason = match at.session.lease.is_alive() {
             true => LossReason::Superseded,
             false => LossReason::SessionEnded,
         };
@@ -242,31 +237,19 @@ impl Shared {
         });
     }
 
-    /// Reads the keys before that of a waiter. The state of one server is enough, if it is recent: no key is
-    /// ever created before one that exists.
-    async fn read(self: Arc<Self>, read: Read) {
+    /// Reads the keys before that of a waiter.
+    async fn read(self: Arc<Self>, holder: HolderId, own: Key) {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
-        let mut serializable = true;
-        let is_wanted = |entry: &mut Entry<Position>| entry.data.is_reading(&read);
-        while self.tickets.with(read.holder, is_wanted) == Some(true) {
-            let listing = self.list_before(&read, serializable).await;
-            let answered = listing.is_some();
-            if let Some(listing) = listing.filter(|listing| listing.revision >= read.least) {
-                // Another read follows if this one is too old by now.
-                self.update(read.holder, |entry| entry.data.end_read(&read, listing));
+        let is_wanted = |entry: &mut Entry<Position>| entry.data.is_reading(&own);
+        while self.tickets.with(holder, is_wanted) == Some(true) {
+            let answer = self.link.txn("watch", &look(&own)).await.ok();
+            let read = |it: TxnResponse| Listing::read(&it.op_responses(), it.header());
+            if let Some(listing) = answer.and_then(read) {
+                self.update(holder, |entry| entry.data.end_read(&own, listing));
                 return;
             }
-            // The state of that server is old, so the next read asks the leader.
-            let old = std::mem::take(&mut serializable) && answered;
-            if !old {
-                sleep(backoff.pause()).await;
-            }
+            sleep(backoff.pause()).await;
         }
-    }
-
-    async fn list_before(&self, read: &Read, serializable: bool) -> Option<Listing> {
-        let txn = look(&read.key, &read.directory, read.created, serializable);
-        Listing::looked(&self.link.txn("watch", &txn).await.ok()?)
     }
 
     /// The token of a hold by a key: the revision that created it. INV-4.
@@ -275,12 +258,11 @@ impl Shared {
     }
 
     fn grant(&self, entry: &mut Entry<Position>) {
-        let Some(at) = &mut entry.data.contender else {
-            return;
-        };
-        at.held = true;
-        if let Some(created) = at.created {
-            let grant = at.session.grant(self.token(created));
+        if let Some(at) = &mut entry.data.contender
+            && let Some(created) = at.created
+        {
+            at.held = true;
+            let grant = at.session.lease.grant(self.token(created));
             entry.granted(None, grant);
         }
     }

@@ -86,10 +86,9 @@ impl KeyWatches {
     pub(crate) fn take_wanted(&mut self) -> Vec<(i64, Arc<str>)> {
         let mut taken = Vec::new();
         for key in std::mem::take(&mut self.wanted) {
-            let Some(watch) = self.keys.get_mut(&key) else {
-                continue;
-            };
-            if watch.phase == Phase::Wanted {
+            if let Some(watch) = self.keys.get_mut(&key)
+                && watch.phase == Phase::Wanted
+            {
                 self.last += 1;
                 (watch.number, watch.phase) = (self.last, Phase::Asked);
                 self.by_number.insert(self.last, Arc::clone(&key));
@@ -101,18 +100,12 @@ impl KeyWatches {
 
     /// A watch reports deletions after a revision from now on. Returns the tickets that need it.
     pub(crate) fn opened(&mut self, number: i64, revision: i64) -> Vec<HolderId> {
-        self.by_number(number).map_or_else(Vec::new, |watch| {
-            watch.phase = Phase::Open(revision);
-            watch.tickets.clone()
-        })
+        self.change(number, |watch| watch.phase = Phase::Open(revision))
     }
 
     /// A revision has deleted the key of a watch. Returns the tickets that need it.
     pub(crate) fn report(&mut self, number: i64, revision: i64) -> Vec<HolderId> {
-        self.by_number(number).map_or_else(Vec::new, |watch| {
-            watch.deleted = watch.deleted.max(revision);
-            watch.tickets.clone()
-        })
+        self.change(number, |watch| watch.deleted = watch.deleted.max(revision))
     }
 
     /// A watch has ended. It is wanted again if a ticket needs it.
@@ -162,12 +155,13 @@ impl KeyWatches {
         self.keys.len()
     }
 
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    fn by_number(&mut self, number: i64) -> Option<&mut KeyWatch> {
-        self.keys.get_mut(self.by_number.get(&number)?)
+    fn change(&mut self, number: i64, change: impl FnOnce(&mut KeyWatch)) -> Vec<HolderId> {
+        let key = self.by_number.get(&number);
+        let Some(watch) = key.and_then(|key| self.keys.get_mut(key)) else {
+            return Vec::new();
+        };
+        change(watch);
+        watch.tickets.clone()
     }
 }
 

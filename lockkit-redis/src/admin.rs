@@ -29,12 +29,16 @@ impl RedisStore {
     pub(crate) async fn inspect_name(&self, name: &LockName) -> Result<Option<LockState>> {
         let step = &*INSPECT;
         let look = async |route: Route| {
+            let admission = route.link.admission(step.name).await?;
             let command = on_lock(&route.link, step, name, "", "", &[]);
-            route.run(step, command).await
+            let reply = route.run(step, command).await?;
+            Ok((reply, admission.is_in_quarantine()))
         };
-        let reply = self.masters.on(step.name, name, look).await?;
+        let (reply, in_quarantine) = self.masters.on(step.name, name, look).await?;
         let (kind, state) = self.read(step, name, &reply)?;
         Ok(Some(match kind {
+            // No client is granted it, and the last holder may not know that it is free.
+            "none" if in_quarantine => state.with_holder("(the server, in quarantine)"),
             "none" if !is_waited_for(&state) => return Ok(None),
             "none" | "lock" => state,
             // Held for us, by a holder that only its owner knows.
@@ -107,7 +111,6 @@ impl RedisStore {
         let counted = self.capabilities().queueing == Queueing::Fifo || waiters != Some(0);
         let mut state = LockState {
             remaining: left.as_millis(),
-            token: token.as_token(),
             waiters: waiters.filter(|_| counted),
             ..LockState::new(name.clone())
         };
@@ -116,6 +119,8 @@ impl RedisStore {
                 state = state.with_holder(holder);
             }
         }
+        // The last one given may be that of a share which has ended.
+        state.token = state.token.or(token.as_token());
         Ok((kind.as_str().unwrap_or_default(), state))
     }
 }

@@ -17,25 +17,20 @@ use crate::scripts::ADMIT;
 /// What `queue.lua` reads where nothing may be granted.
 const NOT_YET: &str = "-";
 
-/// How soon to look again at a server to which a lock is moving.
-const SOON: Duration = Duration::from_secs(1);
+/// How soon to ask a server that has no slot yet, or whose lowest slot is moving.
+const SOON: Duration = Duration::from_millis(250);
 
 /// How soon to look again at a server that is asked whether its quarantine has ended.
 const ASKING: Duration = Duration::from_millis(10);
 
-/// Whether a server grants locks.
-#[derive(Clone, Copy, Debug)]
-enum Grants {
-    Now,
-    /// It is asked again then: another client may have asked for a longer quarantine.
-    NotBefore(Instant),
-    Never,
-}
+/// How long a server is asked for nothing that would begin a quarantine.
+const A_DAY: Duration = Duration::from_secs(86_400);
 
 /// What a server does for the requests of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Admission {
-    grants: Grants,
+    /// When it is asked again, if it grants nothing yet: another client may have asked for a longer quarantine.
+    pub(crate) again: Option<Instant>,
     /// Its replication id, by which the scripts recognise it; empty without a quarantine.
     primary: Arc<str>,
     /// Its process; empty without a quarantine.
@@ -46,9 +41,9 @@ pub(crate) struct Admission {
 
 impl Admission {
     /// Of a server that is not asked for a quarantine.
-    fn of(grants: Grants) -> Self {
+    fn unasked(again: Option<Duration>) -> Self {
         Self {
-            grants,
+            again: again.map(|pause| Instant::now() + pause),
             primary: Arc::default(),
             run: Arc::default(),
             ahead: 0,
@@ -60,22 +55,16 @@ impl Admission {
     /// # Errors
     /// - How much longer the server grants nothing.
     pub(crate) fn primary(&self) -> Result<&str, Duration> {
-        match self.grants {
-            Grants::Now => Ok(&self.primary),
-            Grants::NotBefore(moment) => {
-                let left = moment.saturating_duration_since(Instant::now());
-                Err(left.max(ASKING))
-            }
-            Grants::Never => Err(SOON),
-        }
+        let Some(again) = self.again else {
+            return Ok(&self.primary);
+        };
+        let left = again.saturating_duration_since(Instant::now());
+        Err(left.max(ASKING))
     }
 
-    /// When to ask the server again.
-    pub(crate) const fn again(&self) -> Option<Instant> {
-        match self.grants {
-            Grants::NotBefore(moment) => Some(moment),
-            Grants::Now | Grants::Never => None,
-        }
+    /// Whether the server grants nothing yet, as far as it was asked.
+    pub(crate) fn is_in_quarantine(&self) -> bool {
+        self.again.is_some() && !self.primary.is_empty()
     }
 
     /// The same for a step that ends a hold, which then passes the lock to no waiter.
@@ -90,7 +79,7 @@ pub(crate) fn boot_micros() -> i64 {
 }
 
 /// Asks the server how long it grants nothing, and whether it can say what its replicas have. `key` is where it keeps
-/// its quarantine.
+/// its quarantine; a master of a cluster without a slot has none, and grants nothing.
 pub(crate) async fn admit(
     config: &RedisStoreBuilder,
     key: Option<&str>,
@@ -103,10 +92,13 @@ pub(crate) async fn admit(
         waited.map_err(|error| refused(config, &error, hint))?;
     }
     let Some(quarantine) = config.quarantine_length() else {
-        return Ok(Admission::of(Grants::Now));
+        return Ok(Admission::unasked(None));
     };
-    let Some(key) = key.filter(|_| quarantine < Duration::MAX) else {
-        return Ok(Admission::of(Grants::Never));
+    if quarantine == Duration::MAX {
+        return Ok(Admission::unasked(Some(A_DAY)));
+    }
+    let Some(key) = key else {
+        return Ok(Admission::unasked(Some(SOON)));
     };
     let mut command = ADMIT.on(&[key]);
     command
@@ -121,7 +113,7 @@ pub(crate) async fn admit(
     let reply = match opened.run(&command).await {
         // The lowest slot of this master is moving, and the key of its quarantine with it.
         Err(error) if config.clustered && error.redirect_node().is_some() => {
-            return Ok(Admission::of(Grants::NotBefore(Instant::now() + SOON)));
+            return Ok(Admission::unasked(Some(SOON)));
         }
         reply => reply.map_err(|error| refused(config, &error, hint))?,
     };
@@ -131,10 +123,7 @@ pub(crate) async fn admit(
         };
         let left = left.as_millis()?;
         Some(Admission {
-            grants: match left.is_zero() {
-                true => Grants::Now,
-                false => Grants::NotBefore(Instant::now() + left),
-            },
+            again: (!left.is_zero()).then(|| Instant::now() + left),
             primary: primary.as_str()?.into(),
             run: run.as_str()?.into(),
             ahead: clock.as_int()? - boot_micros(),
@@ -152,10 +141,10 @@ pub(crate) async fn admit(
 /// Why a connection that opens is of no use. `hint`: what to do if a command is refused.
 pub(crate) fn refused(config: &RedisStoreBuilder, error: &RedisError, hint: &str) -> Failure {
     let (outcome, text) = of_connecting(error);
-    let hint = if outcome == Outcome::Rejected && !text.starts_with("LOCKKITMEMBERS") {
-        hint
-    } else {
-        ""
+    let hint = match error.code() {
+        Some("LOCKKITMEMBERS" | "NOAUTH") => "",
+        _ if outcome == Outcome::Rejected => hint,
+        _ => "",
     };
     (outcome, format!("{text} ({}){hint}", config.address))
 }

@@ -247,8 +247,7 @@ impl RedisStoreBuilder {
             supervisor.spawn_on(async move { supervised.supervise().await }, &runtime);
             (Masters::Slots(cluster), supervisor)
         } else {
-            let key = Some(keys::PRIMARY.to_owned());
-            let (link, supervisor) = Link::start(self, key, own, Arc::default(), &runtime);
+            let (link, supervisor) = Link::start(self, None, own, Arc::default(), &runtime);
             (Masters::One(link), supervisor)
         };
         Ok(RedisStore {

@@ -16,7 +16,6 @@ use crate::config::{Address, RedisStoreBuilder};
 use crate::connection::{Link, Settled, State, settled};
 use crate::error::{Redirect, Result, fault, node, of_connecting};
 use crate::handshake::{self, Failure};
-use crate::keys;
 use crate::reply::Reply;
 use crate::route::Route;
 use crate::slot::COUNT;
@@ -129,15 +128,16 @@ impl Cluster {
     /// Where a node has said that a lock is.
     pub(crate) fn follow(&self, redirect: &Redirect<'_>, said: &Route) -> Route {
         let address = redirect.address(&said.link.config.address);
-        if !redirect.is_ask {
-            return Route::to(self.link_to(address, Some(redirect.slot)));
-        }
-        // It may have no slot of its own yet.
+        // It may have no slot yet that is known here.
         let lowest = match &*self.map.borrow() {
             Settled::Ready(map) => map.lowest_slot_of(&address),
             Settled::Pending | Settled::Failed(..) => None,
         };
-        Route::asking(self.link_to(address, lowest))
+        let link = self.link_to(address, lowest);
+        match redirect.is_ask {
+            true => Route::asking(link),
+            false => Route::to(link),
+        }
     }
 
     /// The nodes that were asked for a lock.
@@ -146,13 +146,13 @@ impl Cluster {
         nodes.values().map(|node| Arc::clone(&node.link)).collect()
     }
 
-    /// The connection to a node, which is made at its first use. `slot` is one that it serves.
-    fn link_to(&self, address: Address, slot: Option<u16>) -> Arc<Link> {
+    /// The connection to a node, which is made at its first use.
+    fn link_to(&self, address: Address, lowest_slot: Option<u16>) -> Arc<Link> {
         let mut nodes = lock(&self.nodes);
         let node = nodes.entry(address).or_insert_with_key(|address| {
             let (link, _supervisor) = Link::start(
                 self.config_of(address),
-                slot.map(keys::primary_of),
+                lowest_slot,
                 Arc::clone(&self.waiters),
                 Arc::clone(&self.stale),
                 &self.runtime,
@@ -200,12 +200,7 @@ impl Cluster {
         let is_gone = |address: &Address, _: &mut Node| map.lowest_slot_of(address).is_none();
         let gone: Vec<_> = nodes.extract_if(is_gone).collect();
         for (address, node) in &*nodes {
-            let key = map.lowest_slot_of(address).map(keys::primary_of);
-            let before = std::mem::replace(&mut *lock(&node.link.primary_key), key);
-            if before.is_none() {
-                // It was not asked for its quarantine yet.
-                node.link.demoted.notify_one();
-            }
+            *lock(&node.link.lowest_slot) = map.lowest_slot_of(address);
         }
         drop(nodes);
         drop(gone);

@@ -22,8 +22,8 @@ pub(crate) const IDLE_CHECK: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) config: RedisStoreBuilder,
-    /// Where the server keeps its quarantine; none where it has no key of its own, so that it grants nothing.
-    pub(crate) primary_key: Mutex<Option<String>>,
+    /// Of a master of a cluster, which keeps its quarantine there.
+    pub(crate) lowest_slot: Mutex<Option<u16>>,
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) state: watch::Receiver<State>,
     /// Notified when a request has no reply.

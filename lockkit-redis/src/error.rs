@@ -8,7 +8,6 @@ use lockkit_core::{BackendError, Outcome};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::config::{Address, RedisStoreBuilder};
-use crate::slot::COUNT;
 
 /// What a request returns.
 pub(crate) type Result<T, E = BackendError> = std::result::Result<T, E>;
@@ -82,7 +81,6 @@ pub(crate) const CLUSTER: &str =
 pub(crate) struct Redirect<'a> {
     /// Whether the lock is only on its way there.
     pub(crate) is_ask: bool,
-    pub(crate) slot: u16,
     /// Empty if it is the host that was asked.
     host: &'a str,
     port: u16,
@@ -100,11 +98,10 @@ impl<'a> Redirect<'a> {
     }
 
     fn read(error: &'a RedisError) -> Option<Self> {
-        let (node, slot) = error.redirect_node().filter(|(_, slot)| *slot < COUNT)?;
+        let (node, _) = error.redirect_node()?;
         let (host, port) = node.rsplit_once(':')?;
         Some(Self {
             is_ask: says(error, "ASK"),
-            slot,
             host,
             port: port.parse().ok()?,
         })
@@ -322,19 +319,6 @@ mod tests {
             text.contains("10.0.0.7:6379") && text.contains("Cluster"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn redirects_lead_to_slots_that_there_are() {
-        for (line, slot) in [
-            ("MOVED 16383 10.0.0.7:6379", Some(16_383)),
-            ("ASK 0 10.0.0.7:6379", Some(0)),
-            ("MOVED 16384 10.0.0.7:6379", None),
-        ] {
-            let error = server(line);
-            let redirect = Redirect::read(&error);
-            assert_eq!(redirect.map(|it| it.slot), slot, "{line}");
-        }
     }
 
     #[test]

@@ -157,8 +157,8 @@ async fn negotiate(
 }
 
 /// The likely reason: a proxy closes the connection for a command that it does not know.
-const CUT_OFF: &str = " before the connection was ready; a proxy that knows no messages needs \
-                       `wake=poll`, and no user and no number of a database if it knows none";
+const CUT_OFF: &str = " before the connection was ready: is it a Redis server? A proxy that knows no messages \
+                       needs `wake=poll`, and no user and no number of a database if it knows none";
 const USER_ALONE: &str = ": there is a user and no password; where there are no users write \
                           `redis://:password@host`";
 const NO_USER: &str = ": there is neither user nor password; write `redis://:password@host` or \

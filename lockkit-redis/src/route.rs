@@ -66,7 +66,8 @@ impl Route {
         let wait = turn.as_ref().is_some_and(waits).then(|| {
             let mut wait = redis::cmd("WAIT");
             let patience = config.patience() / 2;
-            wait.arg(wanted).arg(patience.as_millis());
+            // Zero would be for ever.
+            wait.arg(wanted).arg(patience.as_millis().max(1));
             wait
         });
         let commands: Vec<Cmd> = commands.into_iter().collect();

@@ -39,11 +39,18 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// The connection has ended, or is to be replaced.
 struct Ended;
 
+async fn notify_regularly(notify: &Notify) -> Infallible {
+    loop {
+        sleep(LONGEST_FAILOVER_PAUSE).await;
+        notify.notify_one();
+    }
+}
+
 impl Link {
     /// Begins to connect. The connection ends with the task that is returned.
     pub(crate) fn start(
         config: RedisStoreBuilder,
-        primary_key: Option<String>,
+        lowest_slot: Option<u16>,
         waiters: Arc<Waiters>,
         misplaced: Arc<Notify>,
         runtime: &Handle,
@@ -58,7 +65,7 @@ impl Link {
         let (sender, state) = watch::channel(State::Pending);
         let link = Arc::new(Self {
             config,
-            primary_key: Mutex::new(primary_key),
+            lowest_slot: Mutex::new(lowest_slot),
             subscriptions: Arc::new(subscriptions),
             state,
             suspicion: Notify::new(),
@@ -96,9 +103,11 @@ impl Link {
                 let admission = self.admission_of(&mut opened).await?;
                 Ok((opened, admission))
             });
-            let opened = opening
-                .await
-                .unwrap_or_else(|_| Err(no_connection(&config)));
+            let opened = tokio::select! {
+                opened = opening => opened.unwrap_or_else(|_| Err(no_connection(&config))),
+                // A silent master of a cluster may have a successor, long before `connect_timeout`.
+                never = notify_regularly(&self.misplaced) => match never {},
+            };
             let (outcome, why) = match opened {
                 Ok((opened, admission)) => {
                     if opened.second.is_none() {
@@ -137,7 +146,10 @@ impl Link {
     }
 
     async fn admission_of(&self, opened: &mut Opened) -> Result<Admission, Failure> {
-        let key = lock(&self.primary_key).clone();
+        let key = match self.config.clustered {
+            true => lock(&self.lowest_slot).map(keys::primary_of),
+            false => Some(keys::PRIMARY.to_owned()),
+        };
         admit(&self.config, key.as_deref(), opened).await
     }
 
@@ -149,7 +161,7 @@ impl Link {
         admission: Admission,
         settled: Instant,
     ) -> Result<Infallible, Ended> {
-        let mut again = admission.again();
+        let mut again = admission.again;
         state.send_replace(State::Ready((opened.connection.clone(), admission)));
         self.subscriptions.opened();
         let patience = self.config.patience();
@@ -174,16 +186,15 @@ impl Link {
                     continue;
                 }
                 () = sleep_until(again.unwrap_or(settled)), if again.is_some() => {
-                    // In a cluster, its lowest slot may be another one by now.
-                    self.misplaced.notify_one();
-                    match timeout(patience, self.admission_of(&mut opened)).await {
-                        Ok(Ok(admission)) => {
-                            again = admission.again();
-                            state.send_replace(State::Ready((opened.connection.clone(), admission)));
-                        }
-                        // Whether the connection is silent, a ping finds out.
-                        _ => again = Some(Instant::now() + SETTLED),
+                    if lock(&self.lowest_slot).is_some() {
+                        // It may be another one by now.
+                        self.misplaced.notify_one();
                     }
+                    let asked = timeout(patience, self.admission_of(&mut opened));
+                    // It may have been demoted meanwhile. If it refuses for another reason, a new connection says it.
+                    let Ok(Ok(admission)) = asked.await else { return Err(Ended) };
+                    again = admission.again;
+                    state.send_replace(State::Ready((opened.connection.clone(), admission)));
                     continue;
                 }
                 () = self.suspicion.notified() => {}

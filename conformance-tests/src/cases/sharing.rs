@@ -365,7 +365,10 @@ async fn readers(lock: &RwLock, guards: &[&Guard]) -> Outcome {
     let mut expected: Vec<_> = guards.iter().map(|it| it.holder().to_string()).collect();
     shown.sort();
     expected.sort();
-    ensure(shown == expected, format!("{state:?}"))
+    ensure(shown == expected, format!("{state:?}"))?;
+    let last = guards.iter().map(|guard| guard.token()).max();
+    let token = state.as_ref().and_then(|state| state.token);
+    ensure(token == last, format!("{state:?}"))
 }
 
 /// Clients in random modes for six seconds, and longer if they had few turns by then: all holders of each moment fit

@@ -11,7 +11,7 @@ use lockkit_core::{LockClient, Outcome as Effect};
 use lockkit_redis::RedisStoreBuilder;
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::{NAME, SOON, WAYS, all};
+use crate::cluster::{NAME, SOON, WAYS, all, client};
 use crate::quarantine::{client_for, granted_at};
 use crate::world::client_of;
 
@@ -19,6 +19,10 @@ use crate::world::client_of;
 const TTL: Duration = Duration::from_secs(4);
 /// Longer than it takes to leave a frozen master on a busy machine.
 const LONGER: Duration = Duration::from_secs(10);
+/// How soon after a promotion. The waiter may have paused for a second after its last failure.
+const LEFT: Duration = Duration::from_secs(2);
+/// How soon after the quarantine.
+const USABLE: Duration = Duration::from_millis(1500);
 /// The user of the client that is cut off together with its master.
 const CUT_OFF: &str = "user-of-the-minority";
 
@@ -26,6 +30,8 @@ pub(crate) fn add(suite: TestSuite) -> TestSuite {
     suite
         .test(master_in_a_minority_keeps_no_hold_beside_its_successor)
         .test(frozen_master_that_comes_back_grants_nothing)
+        .test(successor_of_a_frozen_master_serves_at_once)
+        .test(planned_failover_costs_a_waiter_one_quarantine)
 }
 
 /// Cuts a node off from all others: none of their messages arrives, in either direction.
@@ -192,4 +198,50 @@ async fn frozen_master_that_comes_back_grants_nothing() -> Outcome {
         within(SOON, waiter.soon()).await???;
     }
     Ok(kept.release().await?)
+}
+
+/// It is promoted while the client opens a connection to the frozen one, which takes up to `connect_timeout`.
+async fn successor_of_a_frozen_master_serves_at_once() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let master = cluster.master_of(NAME).await?;
+    for way in WAYS {
+        let client = client(&cluster, way, TTL).await?;
+        client.lock(NAME)?.acquire().await?.release().await?;
+        let nodes = [master, partner(master)].map(|node| &cluster.nodes()[node]);
+        for node in nodes {
+            node.process().stop()?;
+        }
+        let waiter = acquire(&client.lock(NAME)?);
+        // Longer than to notice the silence.
+        sleep(Duration::from_millis(700)).await;
+        nodes[1].process().resume()?;
+        cluster.promoted(partner(master)).await?;
+        let promoted = Instant::now();
+        waiter.soon().await??.release().await?;
+        let took = promoted.elapsed();
+        println!("{way}: granted {took:?} after the promotion");
+        ensure(took < LEFT, format!("{way}: {took:?}"))?;
+        nodes[0].process().resume()?;
+        cluster.ready().await?;
+        cluster.fail_over_as_planned(partner(master)).await?;
+    }
+    Ok(())
+}
+
+/// The server knows of no client when it is promoted: the first one to come follows the former master's word.
+async fn planned_failover_costs_a_waiter_one_quarantine() -> Outcome {
+    let cluster = RedisCluster::forgetful().await?;
+    let mut master = cluster.master_of(NAME).await?;
+    for way in WAYS {
+        let client = client_for(all(&cluster, way), TTL).await?;
+        granted_at(&client, NAME).await?.release().await?;
+        cluster.fail_over_as_planned(master).await?;
+        let promoted = Instant::now();
+        granted_at(&client, NAME).await?.release().await?;
+        let took = promoted.elapsed();
+        println!("{way}: granted {took:?} after the failover");
+        ensure(took < TTL + USABLE, format!("{way}: {took:?}"))?;
+        master = partner(master);
+    }
+    Ok(())
 }

@@ -61,6 +61,7 @@ pub(crate) async fn full_server_keeps_its_holds_and_serves_later() -> Outcome {
         let other = client_at(way, server.port(), TTL).await?;
         let free = other.lock("jobs/free")?;
         let guard = of[0].acquire().await?;
+        let reader = other.rw_lock("jobs/read")?.read().acquire().await?;
         let waiter = acquire(&of[1]);
         asked(&server, way).await?;
         server.ask(&["CONFIG", "SET", "maxmemory", "1"]).await?;
@@ -72,8 +73,10 @@ pub(crate) async fn full_server_keeps_its_holds_and_serves_later() -> Outcome {
         ensure(unavailable, format!("{refused:?}"))?;
         let written = server.ask(&["EXISTS", "jobs/free"]).await?;
         ensure(written == ["0"], "a refused try has written")?;
-        guard.check()?;
-        guard.release().await?;
+        for guard in [guard, reader] {
+            guard.check()?;
+            guard.release().await?;
+        }
         server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await?;
         // The waiter may have got the server's refusal; then it tries again.
         let guard = match within(SOON, waiter.soon()).await?? {

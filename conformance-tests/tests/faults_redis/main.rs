@@ -3,6 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are for people")]
 
+mod admission;
 mod carried_reads;
 mod clocks;
 mod cluster;
@@ -94,6 +95,7 @@ fn tests() -> TestSuite {
         .test(proxies::list_refused_by_the_proxy_fails_alone)
         .test(proxies::server_that_the_proxy_cannot_reach_is_unavailable);
     let suite = redlock::add(shards::add(cluster::add(quarantine::add(suite))));
+    let suite = admission::add(suite);
     let suite = cluster_failovers::add(slot_moves::add(cluster_outages::add(suite)));
     let suite = sentinel_failovers::add(suite);
     redlock_guards::add(redlock_nodes::add(suite))

@@ -146,15 +146,6 @@ impl<K: PartialEq> Predecessors<K> {
 /// How many exclusive keys a waiter watches: they go in their order.
 const IN_ORDER: u32 = 2;
 
-/// The fewest keys before its own that make a waiter wait, whatever their modes are.
-#[must_use]
-pub const fn fewest_that_block(mode: Mode) -> u32 {
-    match mode {
-        Mode::Permit { of } => of.get(),
-        Mode::Exclusive | Mode::Write | Mode::Read => 1,
-    }
-}
-
 /// The most keys before its own that a waiter watches at a time.
 ///
 /// That is more than can make it wait: it lists again when one of them goes, usually long before its turn, and a

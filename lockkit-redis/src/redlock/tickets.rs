@@ -41,7 +41,9 @@ impl Nodes {
         let unknown = || (0, Sent::new(self.all.len(), true));
         let (generation, sent) = known.flatten().unwrap_or_else(unknown);
         let (holder, mut ticket) = (ticket.holder, ticket.clone());
-        let number = holder.number() + generation * GENERATIONS;
+        let number = holder
+            .number()
+            .wrapping_add(generation.wrapping_mul(GENERATIONS));
         ticket.holder = HolderId::new(holder.client(), number);
         Asked { ticket, sent }
     }

@@ -21,8 +21,8 @@ local stored = redis.call('GET', TOKEN)
 local last = now() - 1000000
 if stored then
   last = assert(tonumber(stored), 'lockkit: the token key does not hold a number')
-  -- Above this, Lua's numbers are not exact. No reply tells of it, which would raise the tokens of all names.
-  assert(last < 9007199254740991, 'lockkit: the token key holds too large a number')
+  -- Lua's numbers are exact up to 9e15. No reply tells of a token that leaves no room: it raises those of all names.
+  assert(last < 8000000000000000, 'lockkit: the token key holds too large a number')
 end
 
 local function reply(code, value)

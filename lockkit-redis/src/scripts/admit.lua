@@ -21,7 +21,7 @@ if MEMBERS ~= '' then
     return redis.error_reply('LOCKKITMEMBERS other clients have the nodes ' .. members .. ', this one ' .. MEMBERS ..
       ': give all the same list; to change it, stop all clients and then delete the field members of ' .. PRIMARY)
   end
-  redis.call('HSET', PRIMARY, 'members', MEMBERS)
+  if not members then redis.call('HSET', PRIMARY, 'members', MEMBERS) end
 end
 
 local info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
@@ -34,8 +34,9 @@ local promoted = string.find(field('master_replid2'), '[^0]')
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local known_run, known_id, since, longest, epoch =
-  unpack(redis.call('HMGET', PRIMARY, 'run', 'id', 'since', 'longest', 'epoch'))
+local names = {'run', 'id', 'since', 'longest', 'epoch'}
+local before = redis.call('HMGET', PRIMARY, unpack(names))
+local known_run, known_id, since, longest, epoch = unpack(before)
 epoch = tonumber(epoch or EPOCH)
 if not known_run then
   -- Perhaps it lost its data when it started. Whole seconds are counted, so that the first may be a moment.
@@ -47,6 +48,9 @@ end
 -- A new id without a promotion: nobody replicated for a while, and nothing is lost.
 
 longest = math.max(tonumber(longest or '0'), QUARANTINE)
-redis.call('HSET', PRIMARY, 'run', run, 'id', id, 'since', string.format('%.0f', since), 'longest', longest,
-  'epoch', math.max(epoch, EPOCH))
+local after = {run, id, string.format('%.0f', since), string.format('%.0f', longest), tostring(math.max(epoch, EPOCH))}
+for at, name in ipairs(names) do
+  -- Only what is new: a server without memory refuses it, but would renew and release.
+  if before[at] ~= after[at] then redis.call('HSET', PRIMARY, name, after[at]) end
+end
 return {math.max(0, tonumber(since) + longest - now), id, run, time[1] .. string.format('%06d', time[2])}

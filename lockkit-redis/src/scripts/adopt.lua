@@ -30,6 +30,8 @@ if holds(own, ME) then
   return {1, token_of(own)}
 end
 if redis.call('EXISTS', TOMBSTONE) == 1 then return {-1} end
+-- Another ticket may have taken the hold over, in a write that was lost.
+if refusal() then return refusal() end
 
 -- 2. Only a hold that lasts, and not beside holders that the new mode does not fit.
 local was = redis.pcall('HGET', LOCK, FROM)

@@ -7,7 +7,8 @@ local CHANNEL, REFUSE, CLUSTERED = ARGV[4], ARGV[5], ARGV[6]
 local function end_hold()
   local held = type(redis.pcall('HGET', LOCK, ME)) == 'string'
   -- With the shares that a lock left behind which was deleted by hand: they would count beside the next ones.
-  if held then redis.call('DEL', LOCK, SHARES) end
+  -- A holder has no place in the queue. First, as these writes need no memory.
+  if held then redis.call('DEL', LOCK, SHARES) else leave(ME) end
   -- An attempt that arrives later must not become a hold without an owner.
   -- Once a hold has ended, nothing in this step may fail any more.
   local call = held and redis.pcall or redis.call
@@ -19,8 +20,6 @@ end
 -- the lock is free then, and waiters find it with their heartbeats.
 local function pass_on_after(held)
   if not held then
-    -- A holder has no place in the queue.
-    leave(ME)
     pcall(pass_on, holders())
     return
   end

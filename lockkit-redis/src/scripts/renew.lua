@@ -16,10 +16,10 @@ for i = 1, (#ARGV - 1) / 3 do
   local lasts = exclusive or ends and ends > now
   -- The hash alone says who holds: it may have been deleted by hand.
   if lasts and type(redis.pcall('HGET', lock, ticket)) == 'string' then
-    if exclusive then
-      -- Written in any case: replicas acknowledge what is written.
-      redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ttl))
-    else
+    -- Written in any case: replicas acknowledge what is written. First: it needs no memory, and a server that has none
+    -- refuses no later write of a script.
+    redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), ttl))
+    if not exclusive then
       if ends < now + ttl then redis.call('ZADD', shares, string.format('%.0f', now + ttl), ticket) end
       local latest = redis.call('ZREVRANGE', shares, '0', '0', 'WITHSCORES')[2]
       redis.call('PEXPIREAT', lock, latest)

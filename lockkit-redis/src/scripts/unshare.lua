@@ -16,12 +16,13 @@ if held then
   if not ok then others, exclusive = 0, true end
 end
 
--- 2. An attempt that arrives later must not become a hold without an owner.
+-- 2. First, as this write needs no memory.
+if not held then leave(ME) end
+-- An attempt that arrives later must not become a hold without an owner.
 local call = held and redis.pcall or redis.call
 if REFUSE ~= '0' then call('SET', TOMBSTONE, '', 'PX', REFUSE) end
 
 -- 3. As after the release of an exclusive hold, but others may still hold.
-if not held then leave(ME) end
 pcall(pass_on, others, exclusive)
 if held and redis.pcall('EXISTS', LOCK) == 0 then
   announce(CHANNEL, '0', CLUSTERED)
