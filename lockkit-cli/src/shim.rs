@@ -1,8 +1,8 @@
 //! The shim: the program's parent, a process between it and `lockkit run`.
 //!
 //! The program leads a process group, and the shim has another one. The shim ends the program and all its
-//! descendants when `lockkit run` has ended (end of file on its socket), when the hold is lost, or when the
-//! lease is about to end without a message from `lockkit run`, which may be frozen. The system kills the
+//! descendants when `lockkit run` has ended (end of file on its socket), or when the hold is lost. It does so, too,
+//! when the lease is about to end without a message from `lockkit run`, which may be frozen. The system kills the
 //! program when the shim ends. So neither `kill -9` nor `kill -STOP` of a single process leaves the program
 //! running without the lock.
 //!

@@ -63,7 +63,7 @@ pub struct Counts {
 }
 
 impl EtcdStoreBuilder {
-    /// Connects to the first server that answers.
+    /// Connects to the first server that responds.
     ///
     /// # Errors
     /// - [`BackendError`](lockkit_core::BackendError) if no server can be reached, or this user or the

@@ -116,7 +116,7 @@ impl EtcdStoreBuilder {
         self
     }
 
-    /// The time without an answer after which another server is asked.
+    /// The time without a response after which another server is asked.
     pub const fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self

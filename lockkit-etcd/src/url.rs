@@ -15,7 +15,7 @@ impl EtcdStoreBuilder {
     /// | `token_base=0` | is added to every token; less than 2<sup>62</sup> | `0` |
     /// | `recheck=15s` | the longest time between two attempts of a waiter | as shown |
     /// | `connect_timeout=1s` | the longest time to connect to one server | as shown |
-    /// | `request_timeout=1s` | the time without an answer after which another server is asked | as shown |
+    /// | `request_timeout=1s` | the time without a response after which another server is asked | as shown |
     /// | `ca=/path.pem` | `etcds:` the certificates to trust instead of the system's | none |
     /// | `cert=/path.pem`, `key=/path.pem` | `etcds:` the client's certificate and its key, for servers that ask for one | none |
     ///

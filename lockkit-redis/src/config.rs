@@ -75,7 +75,7 @@ pub enum Protocol {
     Resp3,
 }
 
-/// How long the token of a lock that nobody uses is kept.
+/// How long the token of an unused lock is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenTtl {
@@ -278,7 +278,7 @@ impl RedisStoreBuilder {
     /// The longest lease, and how long a server grants nothing after it became the primary or was restarted, so that
     /// no lease is left that it does not know of; with Sentinels 5 s longer, for a former master that serves on.
     /// `None` switches it off. With `Duration::MAX` a server grants this client nothing and is not told of it: for tools
-    /// that look.
+    /// that only read.
     ///
     /// The default with Sentinels and in a cluster is the lease of the client, else off.
     pub fn quarantine(mut self, length: impl Into<Option<Duration>>) -> Self {

@@ -47,7 +47,7 @@ impl Script {
         }
     }
 
-    /// Runs the script if the lock is free and nobody waits; `None` if not, or if no server can be asked now.
+    /// Runs the script if the lock is free and has no waiters; `None` if not, or if no server can be asked now.
     pub(crate) async fn apply(
         &self,
         store: &RedisStore,

@@ -36,8 +36,8 @@ const NO_QUARANTINE: &str = "there is no Redlock without a quarantine: a server 
 /// It has exclusive locks only, and waiters poll. A clone is the same store.
 ///
 /// # Source
-/// Redlock of Redis, with a fencing token that grows: each node accepts for a ticket only a token that is larger than
-/// all that it has accepted before, and a ticket holds when a majority has accepted one token for it.
+/// Redlock of Redis, with a fencing token that grows. Each node accepts for a ticket only a token that is larger than
+/// all that it has accepted before. A ticket holds when a majority has accepted one token for it.
 ///
 /// # Examples
 /// ```no_run
@@ -115,9 +115,9 @@ impl RedlockStoreBuilder {
     /// Connects to a majority of the servers; the others are tried for as long as the store lives.
     ///
     /// # Errors
-    /// - [`BackendError`](lockkit_core::BackendError) if there are fewer than three servers or an even number, if one is there twice, if other
-    ///   clients have another list, if there is no quarantine, if a server refuses this user, or if no majority can be
-    ///   reached.
+    /// - [`BackendError`](lockkit_core::BackendError) if there are fewer than three servers or an even number, or one
+    ///   is there twice; if there is no quarantine; if other clients have another list; if a server refuses this user,
+    ///   or no majority can be reached.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing stays behind.

@@ -113,9 +113,9 @@ impl Section {
         }
     }
 
-    /// Runs a script under the lock, for work that needs no answer from outside. Reads nothing else.
+    /// Runs a script under the lock, for work that needs no reply from outside. Reads nothing else.
     ///
-    /// If the lock is free and nobody waits, it is taken, the script is run, and it is released, all in one step and
+    /// If the lock is free and has no waiters, it is taken, the script is run, and it is released, all in one step and
     /// without a lease. Otherwise this waits for the lock, runs the script as [`Fenced::script`] does, and releases.
     ///
     /// # Errors

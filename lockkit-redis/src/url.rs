@@ -21,7 +21,7 @@ impl RedisStoreBuilder {
     /// | `recheck=5s` | the longest time between two attempts of a waiter, with or without messages | as shown |
     /// | `protocol=auto` `resp2` `resp3` | the protocol; with `wake=poll` always RESP2 | `auto` |
     /// | `token_ttl=7d` `never` | how long an unused token is kept | `7d` |
-    /// | `quarantine=30s` `off` `forever` | the longest lease, and how long a server grants nothing after it became the primary or was restarted; with `redis+sentinel:` 5 s longer. `forever`: it grants nothing to this client, which leaves nothing behind there: for tools that look | `ttl` with `redis+sentinel:` and `redis+cluster:`, else `off` |
+    /// | `quarantine=30s` `off` `forever` | the longest lease, and how long a server grants nothing after it became the primary or was restarted; with `redis+sentinel:` 5 s longer. `forever`: it grants nothing to this client, which leaves nothing behind there: for tools that only read | `ttl` with `redis+sentinel:` and `redis+cluster:`, else `off` |
     /// | `acks=1` | 0 to 9: a lease counts only when so many replicas have it | `0` |
     /// | `connect_timeout=2s` | the longest that connecting may take | as shown |
     /// | `response_timeout=4s` | the longest time without a reply: after half of it, or a quarter of the quarantine, the connection is checked, after as long again replaced | as shown |

@@ -81,7 +81,7 @@ impl<D: Dialect> SqlStoreBuilder<D> {
         self
     }
 
-    /// Ties holds to a session of this client, so that a crash frees them at once. Pinned holds and others
+    /// Ties holds to a session of this client, so that a crash frees them in about a second. Pinned holds and others
     /// exclude each other. Refused behind a pooler in transaction mode, and by SQLite, which has no sessions.
     pub const fn pin(mut self, pin: bool) -> Self {
         self.options.pin = pin;

@@ -22,7 +22,8 @@ pub enum GuardedError {
     /// The store of the client is not in a database of this kind.
     #[error("the client's locks are not in this database")]
     ForeignStore,
-    /// The client refuses: the hold has other guards, is to be kept after its last one, or shares its lock.
+    /// The client refuses: the hold has other guards, is to be kept after its last one, or shares its lock; or the
+    /// name is too long with the client's prefix.
     #[error(transparent)]
     Refused(Error),
     /// The text cannot name a lock.
@@ -145,6 +146,7 @@ impl<'t, 'c, S: Dialect> TxLock<'t, 'c, S> {
     /// # Errors
     /// - [`GuardedError::ForeignStore`] if the client's store is not in a database of this kind.
     /// - [`GuardedError::InvalidName`] if `name` cannot name a lock.
+    /// - [`GuardedError::Refused`] if it is too long with the client's prefix.
     /// - [`GuardedError::Backend`] if the database failed; the transaction may be unusable then.
     ///
     /// # Cancel safety

@@ -52,12 +52,14 @@ use crate::stores;
 /// - [`Error::InvalidUrl`](crate::Error::InvalidUrl) if the URL does not lead to a store of this build; it says what to write.
 /// - [`Error::Unsupported`](crate::Error::Unsupported) if the store cannot honour the lease.
 /// - [`Error::InvalidOption`](crate::Error::InvalidOption) if the label is not one short line.
+/// - [`Error::InvalidName`](crate::Error::InvalidName) if the prefix has a NUL byte, or leaves no room for a name.
 /// - [`Error::Backend`](crate::Error::Backend) if the store refuses this client, or its server could not
 ///   be reached for the time of `outage` ([`Connect::wait`] sets another time).
-/// - [`Error::NoRuntime`](crate::Error::NoRuntime) if it is called outside a Tokio runtime.
+/// - [`Error::NoRuntime`](crate::Error::NoRuntime) if it is called outside a Tokio runtime, or in one whose time is not enabled.
 ///
 /// # Cancel safety
-/// Cancel safe: nothing is left behind, except a directory that was created.
+/// Cancel safe: at most what opening creates is left behind. That is a directory, a file, a table, the key of a
+/// quarantine, or a session that ends by itself.
 ///
 /// # Examples
 /// ```
@@ -157,7 +159,7 @@ impl Connect {
         self
     }
 
-    /// The clock of deadlines, and of the leases of `memory:`.
+    /// The clock of deadlines, of the leases of `memory:`, and of the sessions of etcd and ZooKeeper.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.settings.clock = Some(clock);
         self

@@ -39,8 +39,8 @@
 //! What only one kind of store can do, such as work that is executed only while a hold lasts, is in
 //! `lockkit::etcd`, `lockkit::redis`, `lockkit::sql` and `lockkit::zk`.
 //!
-//! The [`manual`] explains how locks fail, how to fence a write, how to choose a store, how to migrate from
-//! another lock, and when not to use one.
+//! The [`manual`] explains how locks fail, how to fence a write, and how to choose a store and a kind of lock. It
+//! lists every default, and says how to migrate from another lock, and when not to use one.
 //!
 //! [`connect`] describes URLs and their options. To use your own store, implement
 //! [`DistributedLock`] and pass it to [`LockClient::new`].

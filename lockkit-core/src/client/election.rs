@@ -10,11 +10,11 @@ use crate::client::lock::Lock;
 use crate::contract::{FencingToken, LockName, LockState, Result};
 use crate::time::backoff::jitter;
 
-/// The shortest time between two looks at the leader.
+/// The shortest time between two polls of the leader.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// An election by its name: candidates wait in the order in which they asked, and the leader is known by a
-/// value. It holds nothing, and clones are cheap.
+/// An election by its name: candidates wait for the lock, first come, first served where the store is, and the
+/// leader is known by a value. It holds nothing, and clones are cheap.
 ///
 /// A leader learns of its end by [`Guard::lost`] and is checked by [`Guard::check`]; the term is
 /// [`Guard::token`], which a resource checks as that of any lock. A program that must know at once that
@@ -75,7 +75,7 @@ impl Election {
     /// Cancel safe: dropping the future leaves neither a leader nor a candidate behind.
     ///
     /// # Cost
-    /// Where nobody leads, one round trip more than [`Lock::acquire`].
+    /// Without another leader, one round trip more than [`Lock::acquire`].
     pub async fn campaign(&self, value: &str) -> Result<Guard> {
         check_note(value)?;
         let guard = self.lock.acquire().await?;
@@ -89,10 +89,10 @@ impl Election {
         }
     }
 
-    /// Who leads now; `None` if nobody does.
+    /// The present leader; `None` if there is none.
     ///
     /// # Errors
-    /// - [`Error::Backend`](crate::Error::Backend) if the store did not answer.
+    /// - Those of [`Lock::inspect`].
     ///
     /// # Cost
     /// As [`Lock::inspect`].
@@ -136,13 +136,12 @@ pub struct Leaders {
 
 impl Leaders {
     /// Waits until the leader is another one than at the last call, or its value is, and returns it; the
-    /// first call returns at once. Terms never go back. It looks once a second, so that a leader of less
+    /// first call returns at once. Terms never go back. It polls once a second, so that a leader of less
     /// than that may be missed.
     ///
     /// # Errors
-    /// - [`Error::Backend`](crate::Error::Backend) if the store did not answer; the next call looks again.
-    /// - [`Error::NoRuntime`](crate::Error::NoRuntime) if it is polled outside a Tokio runtime, or in one whose time is
-    ///   not enabled.
+    /// - Those of [`Lock::inspect`]; the next call polls again.
+    /// - [`Error::NoRuntime`](crate::Error::NoRuntime) also in a Tokio runtime whose time is not enabled.
     ///
     /// # Cancel safety
     /// Cancel safe: a change that was not returned is returned by the next call.

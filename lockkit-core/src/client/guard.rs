@@ -21,7 +21,7 @@ use crate::time::lease::Lease;
 
 /// Holds a lock. The hold ends with the last guard of it, or when it is lost.
 ///
-/// Dropping a guard releases in the background; [`release`](Self::release) waits for the answer and
+/// Dropping a guard releases in the background; [`release`](Self::release) waits for the response and
 /// returns whether the lock was held until then. Nothing is promised about data that a guard would
 /// protect, and it derefs to none: a process that is paused can still write after its lease ended.
 /// What stops that write is the [`token`](Self::token).
@@ -158,8 +158,9 @@ impl Guard {
     /// - [`Error::InvalidOption`] if the lease is renewed by the client.
     /// - [`Error::Unsupported`] if the store cannot do `ttl`.
     /// - [`Error::Lost`] if the hold was lost.
-    /// - [`Error::Backend`] if the store did not answer. The client goes on asking for the longer lease
+    /// - [`Error::Backend`] if the store failed. The client goes on asking for the longer lease
     ///   for as long as the lock is held.
+    /// - [`Error::NoRuntime`] and [`Error::Shutdown`] as in [`Lock::inspect`](crate::Lock::inspect).
     ///
     /// # Cancel safety
     /// Cancel safe; the lease may have been prolonged at the store without the guard knowing.
@@ -194,14 +195,15 @@ impl Guard {
         held.check()
     }
 
-    /// Gives the hold a note in place of its last one: what operators, and those who ask for the leader of
+    /// Gives the hold a note in place of its last one: what operators, and programs that ask for the leader of
     /// an [`Election`](crate::Election), read of it. At most 512 bytes, without control characters.
     ///
     /// # Errors
     /// - [`Error::InvalidOption`] if the text is too long or has control characters.
     /// - [`Error::Unsupported`] if the store keeps no notes.
     /// - [`Error::Lost`] if the hold was lost.
-    /// - [`Error::Backend`] if the store did not answer. The note may have been set.
+    /// - [`Error::Backend`] if the store failed. The note may have been set.
+    /// - [`Error::NoRuntime`] and [`Error::Shutdown`] as in [`Lock::inspect`](crate::Lock::inspect).
     ///
     /// # Cancel safety
     /// Cancel safe; the note may have been set.
@@ -230,8 +232,9 @@ impl Guard {
     /// # Errors
     /// - [`Error::Lost`] if the hold had ended before: what was written under it may have been
     ///   written while another held the lock.
-    /// - [`Error::Backend`] if the store did not answer in time. The release goes on in the
-    ///   background until it is answered or the lease must have ended.
+    /// - [`Error::Backend`] if the store did not respond in time. The release goes on in the
+    ///   background until the store responds or the lease must have ended.
+    /// - [`Error::Shutdown`] if the client's runtime has stopped.
     ///
     /// # Cancel safety
     /// Cancel safe: the release goes on in the background.

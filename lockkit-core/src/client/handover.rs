@@ -15,14 +15,15 @@ impl Guard {
     /// [`LockClient::adopt`]. Returns the text to give to it.
     ///
     /// Unless the hold is adopted before, its lease ends it: a renewed lease begins anew, of a fixed one the rest is
-    /// left. A shortest or longest hold time ends here: who adopts has its own. The text is a key to the lock: do not log it.
+    /// left. A shortest or longest hold time ends here: the adopter has its own. The text is a key to the lock: do not log it.
     ///
     /// # Errors
     /// In each case the guard is gone, as if it had been dropped.
     /// - [`Error::Unsupported`] if the store cannot hand over.
     /// - [`Error::InvalidOption`] if the hold has other guards, or was [leaked](Guard::leak).
     /// - [`Error::Lost`] if the hold was lost.
-    /// - [`Error::Backend`] if the store did not answer.
+    /// - [`Error::Backend`] if the store failed.
+    /// - [`Error::NoRuntime`] and [`Error::Shutdown`] as in [`Lock::inspect`](crate::Lock::inspect).
     ///
     /// # Cancel safety
     /// Dropping the future releases the lock.
@@ -53,7 +54,8 @@ impl Guard {
     /// - [`Error::Unsupported`] if the store has exclusive locks only.
     /// - [`Error::InvalidOption`] if the hold is none to write, has other guards, or was [leaked](Guard::leak).
     /// - [`Error::Lost`] if the hold was lost.
-    /// - [`Error::Backend`] if the store did not answer.
+    /// - [`Error::Backend`] if the store failed.
+    /// - [`Error::Shutdown`] if the client's runtime has stopped.
     ///
     /// # Cancel safety
     /// Dropping the future releases the lock.
@@ -82,7 +84,7 @@ impl Guard {
         let claim = options.owner;
         let claim = claim.and_then(|owner| shared.owners.claim(&key.name, owner, &held.hold));
         let _passing = Passing::begin(&held);
-        // Nobody renews it: if it does not arrive, it is released.
+        // No task renews it: if it does not arrive, it is released.
         let release = match held.leave(false) {
             Ok((_, unfinished)) => DeferredRelease::new(held.clone(), unfinished),
             Err(error) => {
@@ -109,11 +111,11 @@ impl LockClient {
     /// client's own lease. A text works once.
     ///
     /// # Errors
-    /// - [`Error::InvalidOption`] if the text is none of `detach`.
+    /// - [`Error::InvalidOption`] if the text is none of `detach`, or its name is too long with the client's prefix.
     /// - [`Error::Lost`] if the hold has ended, or was adopted before.
     /// - [`Error::Unsupported`] if the store cannot hand over.
-    /// - [`Error::Shutdown`] if the client is closed; nothing was done.
-    /// - [`Error::Backend`] if the store did not answer. A lock that was adopted all the same is released; else the text
+    /// - [`Error::Shutdown`] if the client is closed, or its runtime has stopped; nothing was done.
+    /// - [`Error::Backend`] if the store failed. A lock that was adopted all the same is released; else the text
     ///   still works, until the lease of the hold ends.
     ///
     /// # Cancel safety

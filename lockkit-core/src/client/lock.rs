@@ -188,7 +188,7 @@ impl Lock {
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves neither a hold nor a place in the queue behind; both
     /// are given up in the background. Keep polling it until then: other tasks of this client may wait
-    /// for the answer to its first request, and a lock that was granted is held.
+    /// for the response to its first request, and a lock that was granted is held.
     ///
     /// # Cost
     /// One round trip (on ZooKeeper two) when the lock is free, none when the owner holds it.
@@ -199,7 +199,7 @@ impl Lock {
     /// Waits for the lock, but not longer than `limit`.
     ///
     /// When the time is up, the store is asked once more for the lock, and then who holds it. Each takes a
-    /// round trip, or at most one request timeout of a store that does not answer.
+    /// round trip, or at most one request timeout of a store that does not respond.
     ///
     /// # Errors
     /// - [`Error::Timeout`] if others held it all the time and still do.
@@ -210,9 +210,9 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     ///
     /// # Cost
-    /// As [`acquire`](Self::acquire). A call that gives up while the store does not answer leaves a task, which
-    /// repeats the release of its ticket until the store answers or the lease has ended. Where a session
-    /// ends holds, only the answer ends these tasks: there are as many as such calls in an outage.
+    /// As [`acquire`](Self::acquire). A call that gives up while the store does not respond leaves a task, which
+    /// repeats the release of its ticket until the store responds or the lease has ended. Where a session
+    /// ends holds, only the response ends these tasks: there are as many as such calls in an outage.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard> {
         let began = Instant::now();
         self.acquire_by(began, began.checked_add(limit)).await
@@ -278,7 +278,7 @@ impl Lock {
     /// a round trip.
     ///
     /// # Errors
-    /// - [`Error::Backend`] if the store refused the request, or did not answer within the client's
+    /// - [`Error::Backend`] if the store refused the request, or did not respond within the client's
     ///   request timeout.
     /// - [`Error::Shutdown`] and [`Error::NoRuntime`] as in [`acquire`](Self::acquire).
     ///
@@ -286,7 +286,7 @@ impl Lock {
     /// As [`acquire`](Self::acquire).
     ///
     /// # Cost
-    /// One round trip (on ZooKeeper two, and four when the lock is free). While the store does not answer, as
+    /// One round trip (on ZooKeeper two, and four when the lock is free). While the store does not respond, as
     /// [`acquire_timeout`](Self::acquire_timeout).
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.enter().await?;
@@ -305,7 +305,8 @@ impl Lock {
     /// Inspects the lock; `None` if it is neither held nor waited for.
     ///
     /// # Errors
-    /// - [`Error::Backend`] if the store did not answer.
+    /// - [`Error::Backend`] if the store failed.
+    /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime, [`Error::Shutdown`] if the client's has stopped.
     pub async fn inspect(&self) -> Result<Option<LockState>> {
         let name = self.stored.clone();
         let context = &self.shared.context;
@@ -319,7 +320,8 @@ impl Lock {
     /// then its writes are stopped by the token alone.
     ///
     /// # Errors
-    /// - [`Error::Backend`] if the store did not answer.
+    /// - [`Error::Backend`] if the store failed.
+    /// - [`Error::NoRuntime`] and [`Error::Shutdown`] as in [`inspect`](Self::inspect).
     pub async fn break_lock(&self) -> Result<Option<LockState>> {
         let name = self.stored.clone();
         let context = &self.shared.context;

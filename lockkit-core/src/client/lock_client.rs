@@ -33,7 +33,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 /// What is longer is cut to this, so that no sum of times overflows: thirty years.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// The client of one store. Cheap to clone; all clones share one task that renews and one that releases.
+/// The client of one store. Cheap to clone; all clones share one task that renews.
 ///
 /// Made inside a Tokio runtime, which carries out all requests to the store. It may be used from other
 /// runtimes too, which may end or stand still at any moment. When its own runtime stops, every hold is
@@ -62,7 +62,7 @@ impl LockClient {
     /// Makes a client with the default options of [`LockClientBuilder`].
     ///
     /// # Errors
-    /// - [`Error::NoRuntime`] if it is called outside a Tokio runtime.
+    /// - [`Error::NoRuntime`] if it is called outside a Tokio runtime, or in one whose time is not enabled.
     pub fn new(store: impl DistributedLock) -> Result<Self> {
         Self::builder(store).build()
     }
@@ -93,7 +93,7 @@ impl LockClient {
     /// writers.
     ///
     /// # Errors
-    /// - [`Error::InvalidName`] if the text cannot name a lock.
+    /// - [`Error::InvalidName`] and [`Error::InvalidOption`] as in [`lock`](Self::lock).
     /// - [`Error::Unsupported`] if the store has exclusive locks only.
     pub fn rw_lock(&self, name: impl AsRef<str>) -> Result<RwLock> {
         let name = name.as_ref();
@@ -112,7 +112,7 @@ impl LockClient {
     /// instead.
     ///
     /// # Errors
-    /// - [`Error::InvalidName`] if the text cannot name a lock.
+    /// - [`Error::InvalidName`] and [`Error::InvalidOption`] as in [`lock`](Self::lock).
     /// - [`Error::InvalidOption`] if `permits` is zero.
     /// - [`Error::Unsupported`] if the store has exclusive locks only.
     ///
@@ -137,7 +137,7 @@ impl LockClient {
     /// The election called `name`: an exclusive lock whose holder says who it is. Nothing is sent.
     ///
     /// # Errors
-    /// - [`Error::InvalidName`] if the text cannot name a lock.
+    /// - [`Error::InvalidName`] and [`Error::InvalidOption`] as in [`lock`](Self::lock).
     /// - [`Error::Unsupported`] if the store keeps no notes.
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
         self.shared.context.check_notes()?;
@@ -148,7 +148,7 @@ impl LockClient {
         Lock::new(&self.shared, LockName::new(name)?, mode)
     }
 
-    /// Makes an owner, who can re-enter what it holds.
+    /// Makes an owner, which can re-enter what it holds.
     #[must_use]
     pub fn owner(&self) -> Owner {
         Owner {
@@ -178,7 +178,8 @@ impl LockClient {
     /// Lists the locks whose names begin with `prefix` and that are held or waited for.
     ///
     /// # Errors
-    /// - [`Error::Backend`] if the store did not answer.
+    /// - [`Error::Backend`] if the store failed.
+    /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime, [`Error::Shutdown`] if the client's has stopped.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockState>> {
         let context = &self.shared.context;
         let prefix = format!("{}{prefix}", context.prefix);
@@ -203,11 +204,11 @@ impl LockClient {
     }
 
     /// Closes the client: refuses new acquires and fails those that wait; after `grace` ends what is
-    /// still held, with [`LossReason::Shutdown`]; releases everything and stops its tasks. The grace is
+    /// still held, with [`LossReason::Shutdown`]; releases everything and stops renewing. The grace is
     /// for what [`drain`](Self::drain) waits for, too.
     ///
     /// # Errors
-    /// - [`Error::Backend`] if releases were not answered within one request timeout. Their leases
+    /// - [`Error::Backend`] if releases got no response within one request timeout. Their leases
     ///   end them.
     /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime, or in one whose time is not enabled. The client
     ///   is closed.
@@ -346,7 +347,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// Makes the client and starts its tasks, in the runtime that it is called in.
+    /// Makes the client and starts its renewal task, in the runtime that it is called in.
     ///
     /// # Errors
     /// - [`Error::NoRuntime`] if there is none, or its time is not enabled.

@@ -15,7 +15,7 @@ use crate::contract::{Error, LockName, LossReason, Result};
 /// Locks of several names that are held together or not at all.
 ///
 /// [`acquire`](Self::acquire) tries all of them at once. If some are busy, it gives back those after the
-/// first busy one, and waits for one name after the other, in the order of their bytes. So nobody waits
+/// first busy one, and waits for one name after the other, in the order of their bytes. So no caller waits
 /// for a name while holding a later one, and two callers with the same names in another order never wait
 /// for each other.
 ///
@@ -150,7 +150,7 @@ impl MultiLock {
     /// # Errors
     /// - [`Error::Lost`] if a lock was lost before the work ended, or had already gone when it was
     ///   released. The work may have been done, in part or in whole.
-    /// - Those of [`acquire`](Self::acquire). A release that is not answered is no error here.
+    /// - Those of [`acquire`](Self::acquire). A release without a response is no error here.
     ///
     /// # Cancel safety
     /// As cancel safe as `work`; the locks are released in the background.
@@ -245,7 +245,7 @@ impl MultiGuard {
     ///
     /// # Errors
     /// - [`Error::Lost`] of the first lock that had ended before; else
-    /// - [`Error::Backend`] of the first release that was not answered, as in [`Guard::release`].
+    /// - [`Error::Backend`] of the first release without a response, as in [`Guard::release`].
     ///
     /// # Cancel safety
     /// Cancel safe: the releases go on in the background.

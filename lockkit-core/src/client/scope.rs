@@ -15,7 +15,7 @@ impl Lock {
     /// # Errors
     /// - [`Error::Lost`] if the lock was lost before the work ended, or the store says on release
     ///   that the hold had already gone. The work may have been done, in part or in whole.
-    /// - Those of [`acquire`](Self::acquire). A release that is not answered is no error here: the
+    /// - Those of [`acquire`](Self::acquire). A release without a response is no error here: the
     ///   work was done under the lock, and the release goes on in the background.
     ///
     /// # Cancel safety

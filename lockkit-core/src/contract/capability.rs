@@ -58,7 +58,7 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// The most careful description: leases of their own from 100 ms to a day, no order among
-    /// waiters, who poll every 50 ms to 1 s; a loss is found by the next renewal.
+    /// waiters, which poll every 50 ms to 1 s; a loss is found by the next renewal.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -95,7 +95,7 @@ impl Default for Capabilities {
 pub enum TtlOf {
     /// Each hold has its own, set by its attempt and by its renewals.
     PerHold,
-    /// All holds of a client share the lease of its session, which may be older than the attempt.
+    /// Holds of a client share the lease of a session, which may be older than the attempt.
     PerSession,
 }
 

@@ -19,8 +19,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// No message holds a password or a whole URL. INV-14.
 ///
 /// Each message is one line and names its causes, so that `{error}` is enough for a log. `source()` leads
-/// to the [`BackendError`] and its causes for programs that look at them; who prints the chain as well
-/// prints those twice.
+/// to the [`BackendError`] and its causes for programs that look at them; a program that also prints
+/// the chain prints them twice.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,7 +43,7 @@ pub enum Error {
         token: FencingToken,
         /// Why.
         reason: LossReason,
-        /// Why the last renewal failed, if that is how the lease came to its end.
+        /// Why the last renewal failed, if that is how the lease ended.
         source: Option<BackendError>,
     },
     /// The store cannot do this. Change the option or the store.
@@ -119,7 +119,7 @@ fn last_failure(failure: Option<&BackendError>) -> String {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The lease ran out before a renewal was confirmed, or a fixed lease came to its end.
+    /// The lease ran out before a renewal was confirmed, or a fixed lease ended.
     #[error("its lease ended before a renewal was confirmed")]
     Expired,
     /// The store no longer lists the hold: it expired there, or was broken or deleted.
@@ -183,7 +183,7 @@ const READING: [&str; 5] = ["connect", "inspect", "list", "read", "watch"];
 /// Its message is its own level, `attempt of the redis store failed`; `source()` leads to the causes.
 /// The message of [`Error::Backend`] has them all.
 ///
-/// Cloning counts a reference: one error may answer many tickets.
+/// Cloning counts a reference: one error may be the result of many tickets.
 #[derive(Clone, Debug)]
 pub struct BackendError {
     backend: &'static str,
@@ -201,7 +201,7 @@ impl BackendError {
         Self { outcome, ..self }
     }
 
-    /// The same failure of a request that certainly had no effect, whether it was answered or not. For authors
+    /// The same failure of a request that certainly had no effect, with a response or without. For authors
     /// of stores.
     #[doc(hidden)]
     #[must_use]
@@ -226,7 +226,7 @@ impl BackendError {
         }
     }
 
-    /// A request that was not answered within `limit` by the server at `address`.
+    /// A request to which the server at `address` did not respond within `limit`.
     #[must_use]
     pub fn timeout(
         backend: &'static str,

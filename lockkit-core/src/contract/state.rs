@@ -1,4 +1,4 @@
-//! What an operator sees of a lock and of those who hold it.
+//! What an operator sees of a lock and of its holders.
 
 use std::fmt;
 use std::time::Duration;

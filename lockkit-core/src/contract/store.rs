@@ -12,7 +12,7 @@ use super::name::LockName;
 use super::state::LockState;
 use super::ticket::{Attempt, Grant, Release, Renewal, Ticket};
 
-/// A service that grants named, fenced, reentrant leases. This is what a store implements.
+/// A service that grants named, fenced leases. This is what a store implements.
 ///
 /// Despite its name it is a whole store and not one lock: what a user locks is a
 /// [`Lock`](crate::Lock), made by a [`LockClient`](crate::LockClient) over one of these. A program that
@@ -25,7 +25,7 @@ use super::ticket::{Attempt, Grant, Release, Renewal, Ticket};
 ///   may be under way beside any of them.
 /// - The client calls `release` for every attempted ticket, until it returns `Ok`, or else `forget`: when the
 ///   lease must have ended before a release returned `Ok`, or when its runtime has stopped. It never uses the ticket afterwards. It leaves that out
-///   where every answer was [`Rejected`](crate::Outcome::Rejected) or [`Unavailable`](crate::Outcome::Unavailable)
+///   where every result was [`Rejected`](crate::Outcome::Rejected) or [`Unavailable`](crate::Outcome::Unavailable)
 ///   or, for a ticket that does not enqueue,
 ///   [`Attempt::Held`]: after those the store must not keep any state of the ticket.
 /// - A request of a released ticket that the server carries out late must not become a hold that
@@ -76,7 +76,7 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     ///
     /// Never makes a lease shorter than it is, however late or doubled the request arrives.
     ///
-    /// Returns one result for each ticket, in order. A ticket that cannot be answered must not keep
+    /// Returns one result for each ticket, in order. A ticket without a result must not keep
     /// the others waiting longer than one request. At most 500 go into one request.
     async fn renew(&self, tickets: &[Ticket]) -> Vec<Result<Renewal, BackendError>>;
 
@@ -147,7 +147,7 @@ pub trait Watch: Send {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wake {
-    /// It is worth while to attempt again. May be spurious.
+    /// An attempt may succeed now. May be spurious.
     Retry,
     /// The store has made the ticket the holder. Definite.
     Granted(Grant),

@@ -1,4 +1,4 @@
-//! What the client and a store say to each other: tickets, grants and the other answers.
+//! What the client and a store say to each other: tickets, grants and the other results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ pub struct Ticket {
     pub label: Option<Arc<str>>,
     /// What kind of hold.
     pub mode: Mode,
-    /// The lease that is wished, as the store counts it.
+    /// The requested lease, as the store counts it.
     pub ttl: Duration,
-    /// Whether it takes a place in the queue when the lock is held. `false` is a mere try.
+    /// Whether it takes a place in the queue when the lock is held. `false` is a try.
     pub enqueue: bool,
     /// What the store is to do in the step that grants the ticket, if it is in an attempt, or ends its hold,
     /// if it is in a release.
@@ -49,7 +49,7 @@ impl Ticket {
         }
     }
 
-    /// The same ticket as a mere try, or as one that waits.
+    /// The same ticket as a try, or as one that waits.
     #[must_use]
     pub const fn with_enqueue(mut self, enqueue: bool) -> Self {
         self.enqueue = enqueue;
@@ -94,7 +94,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// A grant whose lease was set by the request that it answers.
+    /// A grant whose lease was set by the request that led to it.
     #[must_use]
     pub const fn new(token: FencingToken, ttl: Duration) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl Grant {
     }
 }
 
-/// The answer to an attempt.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Attempt {
@@ -139,7 +139,7 @@ impl Attempt {
     }
 }
 
-/// The answer to a renewal.
+/// The result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Renewal {
@@ -158,14 +158,14 @@ pub enum Renewal {
 }
 
 impl Renewal {
-    /// A renewal whose lease of `ttl` was set by the request that it answers.
+    /// A renewal whose lease of `ttl` was set by its own request.
     #[must_use]
     pub const fn renewed(ttl: Duration) -> Self {
         Self::Renewed { since: None, ttl }
     }
 }
 
-/// The answer to a release.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Release {

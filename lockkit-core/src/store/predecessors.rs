@@ -5,8 +5,8 @@
 //! 2. [`Next::Watch`]: watch the own key and these, and no others. If one of these may have gone between
 //!    the listing and its watch, call [`invalidate`](Predecessors::invalidate).
 //! 3. An event comes: call [`deleted`](Predecessors::deleted) for each key that it reports, then `next`.
-//!    If events may be missing or out of order, or if the same step of the server may have removed other
-//!    keys too (those of one session), or may have put another key in the same place, call `invalidate`.
+//!    Call `invalidate` if events may be missing or out of order. Call it, too, if the same step of the server may
+//!    have removed other keys (those of one session), or may have put another key in the same place.
 //! 4. [`Next::Turn`]: no predecessor is left. The own key may be gone all the same: feed its events first.
 //!
 //! No listing may be older than an event that was fed before it. There is no I/O and no clock in here.

@@ -12,7 +12,7 @@ const CLIENTS: usize = 1024;
 const RANGES: usize = 65_536;
 
 /// The tickets that were released, in the memory of a store: a late attempt of one must not become a
-/// hold that nobody knows. It is bounded; the oldest tickets are forgotten first.
+/// hold that no client knows. It is bounded; the oldest tickets are forgotten first.
 #[derive(Debug, Default)]
 pub struct Tombstones {
     clients: HashMap<ClientId, Released>,

@@ -54,7 +54,7 @@ pub struct Entry<T> {
     attempt: u64,
     /// The number of the last attempt that found the lock held.
     held: u64,
-    /// Attempts without an answer, which may still reach the server.
+    /// Attempts without a response, which may still reach the server.
     unanswered: u32,
     /// Whether the ticket may hold or wait at the server, so that the client will release it.
     known: bool,
@@ -73,7 +73,7 @@ pub struct Entry<T> {
 pub struct Forgotten<T> {
     /// What the store itself kept of it.
     pub data: T,
-    /// Whether an attempt had no answer, so that it may still reach the server.
+    /// Whether an attempt had no response, so that it may still reach the server.
     pub unanswered: bool,
 }
 
@@ -163,7 +163,7 @@ impl<T> Waiters<T> {
     }
 
     /// Forgets a ticket that is to be released. `None` if it is not known: it may have been forgotten
-    /// before a release that had no answer.
+    /// before a release that had no response.
     pub fn forget(&self, holder: HolderId) -> Option<Forgotten<T>> {
         let entry = lock(&self.state).remove(holder)?;
         Some(Forgotten {

@@ -12,7 +12,7 @@ const SHORTEST_HINT: Duration = Duration::from_millis(5);
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// How long to wait after an attempt that was answered with [`Attempt::Held`], and before which came `polls` others.
+/// How long to wait after an attempt that returned [`Attempt::Held`], and before which came `polls` others.
 /// INV-9: never longer than the recheck, whatever the store promised.
 pub(crate) fn pause(
     capabilities: &Capabilities,

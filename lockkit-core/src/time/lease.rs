@@ -8,7 +8,7 @@ use crate::time::clock::Moment;
 /// Says how long a hold lasts and who prolongs it.
 ///
 /// # Units and shapes
-/// `ttl` is the lease as the store counts it. The client believes in the hold for a little less,
+/// `ttl` is the lease as the store counts it. The client trusts the hold for a little less,
 /// `ttl - max(1 %, 10 ms)`, counted from before the request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -56,15 +56,15 @@ impl Default for Lease {
     }
 }
 
-/// The part `L` of a lease that a client believes in: one per cent less for clocks that run at
-/// different rates, and at least ten milliseconds for what happens between a look at the clock and
-/// the act that follows it. INV-2.
+/// The part `L` of a lease that a client trusts: one per cent less for clocks that run at
+/// different rates, and at least ten milliseconds between reading the clock and the act that
+/// follows. INV-2.
 #[must_use]
 pub fn window(ttl: Duration) -> Duration {
     ttl.saturating_sub((ttl / 100).max(Duration::from_millis(10)))
 }
 
-/// The shortest lease of which a client believes in at least `time`, among those that the store does.
+/// The shortest lease of which a client trusts at least `time`, among those that the store does.
 pub(crate) fn lease_for(time: Duration, capabilities: &Capabilities) -> Duration {
     let nanos = time.as_nanos();
     let lease = (nanos * 100).div_ceil(99).max(nanos + 10_000_000);
@@ -85,7 +85,7 @@ pub fn recheck(capabilities: &Capabilities, ttl: Duration) -> Duration {
 }
 
 /// How long a place in a queue lasts without a heartbeat, and at most how long a grant lasts that
-/// was pushed to a waiter who has not answered yet.
+/// was pushed to a waiter that has not responded yet.
 #[must_use]
 pub fn queue_window(capabilities: &Capabilities, ttl: Duration) -> Duration {
     recheck(capabilities, ttl) * 3

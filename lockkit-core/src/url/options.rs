@@ -10,9 +10,8 @@ use crate::contract::PollRange;
 
 /// The options after the `?` of a URL.
 ///
-/// A store takes each option that it knows, whether it is there or not, and then calls
-/// [`finish`](Self::finish), which reports an option that was not taken together with all that were
-/// asked for.
+/// A store takes each option that it knows, whether it is there or not. Then it calls
+/// [`finish`](Self::finish), which reports an option that was not taken, with all that were asked for.
 ///
 /// # Examples
 /// ```

@@ -13,7 +13,7 @@ impl RedlockStoreBuilder {
     /// |---|---|---|
     /// | `poll=5ms..100ms` | the pauses of waiters between two attempts | as shown |
     /// | `recheck=5s` | the longest time between two attempts of a waiter | as shown |
-    /// | `quarantine=30s` | the longest lease, and how long a server grants nothing after it was restarted | `ttl` |
+    /// | `quarantine=30s` `forever` | the longest lease, and how long a server grants nothing after it was restarted | `ttl` |
     /// | `token_ttl=7d` `never` | how long an unused token is kept | `7d` |
     /// | `connect_timeout=2s` `response_timeout=4s` | as with `redis:`, for each server | as shown |
     /// | `ca=/path.pem` `cert=/path.pem` `key=/path.pem` | `redlocks:` as with `rediss:` | none |

@@ -28,7 +28,7 @@ impl SqlStoreBuilder<Postgres> {
     /// | `schema=create` `check` | whether a missing table is created | `create` |
     /// | `wake=push` `poll` | how waiters learn of a free lock; behind a pooler in transaction mode write `poll` | `push` |
     /// | `poll=1ms..1s` | the shortest and the longest pause between two polls of a waiter; with `wake=push` it polls once in the longest | as shown; with `wake=push` and no pin three seconds |
-    /// | `pin=true` | a session of the client proves that it is alive, so that a crash frees its locks at once; not behind a pooler in transaction mode | `false` |
+    /// | `pin=true` | a session of the client proves that it is alive, so that a crash frees its locks in about a second; not behind a pooler in transaction mode | `false` |
     /// | `prepare=true` | connections prepare statements; not with `wake=poll` | as shown |
     /// | `connections=8` | the most connections for acquires and releases | as shown |
     /// | `connect_timeout=1500ms` | the longest that connecting may take, and each request that opens the store | as shown |

@@ -196,7 +196,7 @@ impl Faults {
         lock(&self.shared.script).loses_wake()
     }
 
-    /// Waits while nothing is answered; then says whether calls are let through.
+    /// Waits while no call returns; then says whether calls are let through.
     pub(super) async fn reachable(&self) -> bool {
         let mut reach = self.shared.reach.subscribe();
         let heard = reach.wait_for(|reach| *reach != Reach::Silent).await;

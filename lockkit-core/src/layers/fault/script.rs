@@ -80,7 +80,7 @@ pub enum Fault {
         /// At most so long.
         max: Duration,
     },
-    /// Nothing happens and nothing is answered until [`Faults::heal`](super::Faults::heal); then the
+    /// Nothing happens and no call returns until [`Faults::heal`](super::Faults::heal); then the
     /// request goes on.
     Hang,
     /// It fails with this outcome and without an effect.
@@ -164,7 +164,7 @@ pub(super) enum Reach {
     Open,
     /// Every call is refused.
     Refused,
-    /// No call is answered.
+    /// No call returns.
     Silent,
 }
 

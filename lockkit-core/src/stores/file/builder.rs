@@ -41,7 +41,7 @@ impl FileStore {
 }
 
 impl FileStoreBuilder {
-    /// Sets the pauses of waiters between two looks; 5 ms to 200 ms by default.
+    /// Sets the pauses of waiters between two polls; 5 ms to 200 ms by default.
     pub const fn poll(mut self, poll: PollRange) -> Self {
         self.poll = poll;
         self

@@ -20,7 +20,7 @@
 //! The file of `orders/42` is `orders%2f42.lock`: what is not a lowercase ASCII letter, a digit or one
 //! of `-_.` is percent-encoded, so that file systems that fold case keep all names apart; a name too
 //! long for a file system is cut and gets a SHA-256 of the whole. In the file stand, as text, the
-//! last token, who got it, the process of that holder, and the name. An operator may read it; a
+//! last token, the holder that got it, its process, label and note, and the name. All users of the directory may read it; a
 //! program asks [`FileStore::holder_pid`] and [`inspect`]. After a crash the file still names its last
 //! holder, also while `flock(1)` holds the lock; without a lock no holder is shown.
 //!
@@ -44,7 +44,7 @@
 //! file with `9>>`, not `9>`, which empties it: the token would then hang on the clock alone. A lock that
 //! `flock --shared` holds is refused to attempts, but [`inspect`] shows it as free. To look at a lock is to
 //! share it for an instant: `flock --nonblock` may find it taken just then, so give it `--timeout 1` where
-//! something lists or watches the locks.
+//! a program lists or watches the locks.
 //!
 //! # Source
 //! `flock(2)` as [`std::fs::File::try_lock`] takes it. Unlike PID files, nothing is removed

@@ -46,7 +46,7 @@ impl FileStore {
     }
 
     /// Waits until no other process breaks a lock or removes a file in this directory; the turn ends
-    /// when the answer is dropped.
+    /// when the result is dropped.
     pub(super) async fn turn(&self) -> Result<File, Problem> {
         let turn = File::open(&self.dir).map_err(|error| Problem::io(&self.dir, error))?;
         for _ in 0..TURNS {

@@ -8,7 +8,7 @@ use super::{MemoryStore, Shared};
 use crate::contract::{Capabilities, EndsBy, PollRange, Queueing, TtlOf, Waiting};
 use crate::time::clock::{BootClock, Clock};
 
-/// A session is the heartbeat of all its places: their waiters look rarely.
+/// A session is the heartbeat of all its places: their waiters poll rarely.
 const SESSION_RECHECK: Duration = Duration::from_secs(15);
 
 /// Makes a [`MemoryStore`] that behaves like the kind of store a test wants.

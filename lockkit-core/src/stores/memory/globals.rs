@@ -69,7 +69,7 @@ impl Globals {
         next
     }
 
-    /// How long a place without a heartbeat and a pushed grant without an answer last.
+    /// How long a place without a heartbeat and a pushed grant without a response last.
     pub(super) fn window(&self, ttl: Duration) -> Duration {
         queue_window(&self.rules, ttl)
     }

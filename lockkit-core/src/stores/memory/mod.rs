@@ -10,10 +10,10 @@
 //! | `globals.rs` | tokens, sessions, and wake-ups by [`waiters`](crate::store::waiters) |
 //!
 //! # Semantics
-//! - Waiters stand in a queue, in the order of their first attempts. A release makes the first
-//!   living one the holder in the same step, and those behind it that [fit](crate::contract::Mode::fits)
-//!   beside it, and pushes them their grants, at first with the short lease
-//!   [`queue_window`](crate::queue_window); the first renewal or repeated attempt makes it whole.
+//! - Waiters stand in a queue, in the order of their first attempts. In one step, a release makes the first
+//!   living one the holder, and those behind it that [fit](crate::contract::Mode::fits) beside it. It pushes
+//!   them their grants, at first with the short lease [`queue_window`](crate::queue_window); the first renewal
+//!   or repeated attempt makes it whole.
 //! - A place lasts for [`queue_window`](crate::queue_window) without a heartbeat.
 //! - There is no timer. A lease that ended is noticed by the next step on the lock, at the latest
 //!   by the heartbeat of the first waiter.
