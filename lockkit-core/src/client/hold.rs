@@ -304,11 +304,17 @@ impl Hold {
     /// Begins the shortest hold time, for which it is kept also without a guard. Only now: a grant that is not handed
     /// out is released at once. Another guard of the hold begins nothing anew.
     pub(crate) fn keep_owed(&self) {
-        let now = self.context.clock.now();
-        let mut state = lock(&self.state);
-        if let Some(owed) = state.owed.take() {
-            state.least = Some(now + owed);
+        let owed = lock(&self.state).owed.take();
+        if let Some(owed) = owed {
+            self.keep_for(owed);
         }
+    }
+
+    /// Begins a shortest hold time now.
+    pub(crate) fn keep_for(&self, least: Duration) {
+        let until = self.context.clock.now() + least;
+        let mut state = lock(&self.state);
+        state.least = state.least.max(Some(until));
     }
 
     /// The options with which it goes on as another hold, with the rest of its times.

@@ -177,6 +177,15 @@ impl MultiGuard {
         self
     }
 
+    /// Begins a [shortest hold time](Lock::with_min_hold) now, for a caller whose work begins later than its hold: for
+    /// `lockkit run`.
+    #[doc(hidden)]
+    pub fn keep_for(&self, least: Duration) {
+        for guard in &self.guards {
+            guard.held().hold.keep_for(least);
+        }
+    }
+
     /// The guard of each lock, with its token, in the order of their names.
     pub fn guards(&self) -> &[Guard] {
         &self.guards
