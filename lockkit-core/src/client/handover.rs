@@ -92,7 +92,7 @@ impl Guard {
                 return Err(error);
             }
         };
-        let guard = try_acquire(shared, &key, options, Some(self.holder())).await?;
+        let guard = try_acquire(shared, &key, options, Some(self.holder()), None).await?;
         release.done();
         let guard = guard.ok_or_else(|| Error::superseded(self.name(), self.token()))?;
         let hold = &guard.held().hold;
@@ -155,7 +155,7 @@ impl LockClient {
         };
         let (stored, ttl) = (shared.context.stored(&name)?, options.lease.ttl());
         let key = Key::new(stored, mode, ttl, None);
-        let guard = try_acquire(shared, &key, options, Some(holder)).await?;
+        let guard = try_acquire(shared, &key, options, Some(holder), None).await?;
         guard.ok_or_else(|| Error::superseded(&name, token))
     }
 }

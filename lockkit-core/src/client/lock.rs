@@ -289,6 +289,11 @@ impl Lock {
     /// One round trip (on ZooKeeper two, and four when the lock is free). While the store does not answer, as
     /// [`acquire_timeout`](Self::acquire_timeout).
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
+        self.try_by(None).await
+    }
+
+    /// The same, for a call with a deadline.
+    pub(crate) async fn try_by(&self, deadline: Option<Instant>) -> Result<Option<Guard>> {
         self.enter().await?;
         let claim = match self.reenter()? {
             Entry::Holds(guard) => return Ok(Some(guard)),
@@ -298,7 +303,7 @@ impl Lock {
         if self.mode.is_exclusive() && self.shared.queues.is_busy(&self.stored) {
             return Ok(None);
         }
-        let guard = try_acquire(&self.shared, &self.key(), self.options, None).await?;
+        let guard = try_acquire(&self.shared, &self.key(), self.options, None, deadline).await?;
         Ok(guard.map(|guard| self.handed_out(claim, guard)))
     }
 

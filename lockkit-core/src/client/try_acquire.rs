@@ -15,12 +15,13 @@ use crate::contract::{Attempt, BackendError, Error, HolderId, Outcome, Result, T
 use crate::time::backoff::Backoff;
 use crate::time::clock::Moment;
 
-/// Takes the lock if it is free; or the hold of `adopted`, if it lasts.
+/// Takes the lock if it is free; or the hold of `adopted`, if it lasts. After the deadline it repeats no request.
 pub(crate) async fn try_acquire(
     shared: &Arc<Shared>,
     key: &Key,
     options: HoldOptions,
     adopted: Option<HolderId>,
+    deadline: Option<Instant>,
 ) -> Result<Option<Guard>> {
     let context = &shared.context;
     let trying = TryAcquire {
@@ -34,7 +35,7 @@ pub(crate) async fn try_acquire(
     };
     // A task may go on without its caller; `drain` waits for it then, and for its guard.
     let outstanding = (!context.runtime.is_current()).then(|| context.pending.begin());
-    let request = async move { (trying.run().await, outstanding) };
+    let request = async move { (trying.run(deadline).await, outstanding) };
     context.runtime.run(request).await?.0
 }
 
@@ -53,13 +54,14 @@ struct TryAcquire {
 
 impl TryAcquire {
     /// Asks until the store answers, for as long as one request may take.
-    async fn run(mut self) -> Result<Option<Guard>> {
+    async fn run(mut self, deadline: Option<Instant>) -> Result<Option<Guard>> {
         let shared = Arc::clone(&self.shared);
         // A shutdown that has not seen this attempt has begun before.
         if self.adopted.is_none() && shared.is_closing() {
             return Err(Error::Shutdown);
         }
         let give_up = Instant::now() + shared.context.timeout;
+        let give_up = deadline.map_or(give_up, |deadline| deadline.min(give_up));
         let mut pauses = Backoff::default();
         loop {
             let (sent, answer) = self.answer().await;
