@@ -144,6 +144,8 @@ impl Run<'_> {
                 say(format_args!("holds `{name}` in {store} with token {token}"));
             }
         }
+        // The lines above may have taken longer than the lease: their reader may stand still.
+        guard.check()?;
         let ran = self.run_program(&guard, signals).await;
         let lost = ran.as_ref().is_ok_and(|ran| ran.lost);
         let (mut keeps, mut was_held) = (false, false);
