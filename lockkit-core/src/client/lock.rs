@@ -102,8 +102,8 @@ impl Lock {
     /// Lets `owner` re-enter: a later acquire of the same owner, by this or another `Lock` of the
     /// same name, returns another guard of the same hold at once. Other callers wait.
     ///
-    /// An owner that holds a lock to write gets another guard of that hold when it reads. One that reads,
-    /// or has a permit, cannot acquire the lock to write: it would wait for itself.
+    /// An owner has one hold of a name. One that holds the lock to write gets another guard of that hold when it reads. One
+    /// that reads, or has a permit, cannot acquire the lock in a mode that lets fewer others hold.
     ///
     /// # Errors
     /// - [`Error::ForeignOwner`] if another client made the owner.
@@ -180,7 +180,7 @@ impl Lock {
     /// # Errors
     /// - [`Error::Backend`] if the store refused the request, or for the client's `outage` time could not be
     ///   reached or granted the lock too late to be trusted.
-    /// - [`Error::InvalidOption`] if the owner of the lock shares it already, and would wait for itself.
+    /// - [`Error::InvalidOption`] if the owner of the lock has a hold that lets more others hold.
     /// - [`Error::Shutdown`] if the client is shut down.
     /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime; with a limit, also in one whose time is not
     ///   enabled.
@@ -379,7 +379,7 @@ impl Lock {
         }
         let name = &self.name;
         Err(Error::invalid(format!(
-            "the owner already shares lock `{name}`, and would wait for itself: release that hold first"
+            "the owner already shares lock `{name}`, and has one hold of a name: release that one first"
         )))
     }
 
