@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::client::acquire::{Acquire, until};
+use crate::client::acquire::{acquire, until};
 use crate::client::guard::Guard;
 use crate::client::hold::HoldOptions;
 use crate::client::owner::{Claim, Entry, Owner};
@@ -253,14 +253,7 @@ impl Lock {
             }
         };
         loop {
-            let acquire = Acquire {
-                shared: Arc::clone(&self.shared),
-                key: self.key(),
-                options: self.options,
-                began,
-                deadline,
-            };
-            let guard = acquire.run().await?;
+            let guard = acquire(&self.shared, self.key(), self.options, began, deadline).await?;
             // A process that was stopped while it waited may find its grant expired.
             if let Err(Error::Lost { reason, .. }) = guard.check()
                 && reason != LossReason::MaxHold
