@@ -124,7 +124,7 @@ impl Run<'_> {
         if self.client.backend().backend() == "memory" && !args.quiet {
             say("a `memory:` store excludes no other command; use a `file:` store or a server");
         }
-        // Before the wait: with --at-least, the lock would be kept for a program that never started.
+        // Before the wait, which would be in vain.
         if let Some(note) = &args.note {
             lockkit::check_note(note)?;
             if !self.client.backend().capabilities().notes {
@@ -138,18 +138,23 @@ impl Run<'_> {
                 signals.interruptible(guard.note(note)).await??;
             }
         }
-        let kept = args.at_least.map(|least| Instant::now() + least);
         if args.verbose {
             for guard in guard.guards() {
                 let (name, store, token) = (plain(guard.name()), &self.store, guard.token());
                 say(format_args!("holds `{name}` in {store} with token {token}"));
             }
         }
+        // The lines above may have taken longer than the lease: their reader may stand still.
+        guard.check()?;
         let ran = self.run_program(&guard, signals).await;
         let lost = ran.as_ref().is_ok_and(|ran| ran.lost);
         let (mut keeps, mut was_held) = (false, false);
-        if let Some(until) = kept
-            && ran.as_ref().is_ok_and(|ran| !ran.lost && !ran.told_to_end)
+        if let Ok(Ran {
+            kept: Some(until),
+            lost: false,
+            told_to_end: false,
+            ..
+        }) = ran
         {
             let kept = async {
                 was_held = self.is_held(&guard, &locks).await;
@@ -182,15 +187,11 @@ impl Run<'_> {
             )));
         }
         let lock = |name| -> lockkit::Result<Lock> {
-            let lock = match args.permits {
-                Some(permits) => client.semaphore(name, permits)?,
-                None if args.shared => client.rw_lock(name)?.read(),
-                None => client.lock(name)?,
-            };
-            Ok(match args.at_least {
-                Some(least) => lock.with_min_hold(least),
-                None => lock,
-            })
+            match args.permits {
+                Some(permits) => client.semaphore(name, permits),
+                None if args.shared => Ok(client.rw_lock(name)?.read()),
+                None => client.lock(name),
+            }
         };
         let names = [&args.name].into_iter().chain(&args.also);
         Ok(names.map(lock).collect::<lockkit::Result<_>>()?)
@@ -229,7 +230,7 @@ impl Run<'_> {
         let child = Child::start(plan, &args.command, environment, &files).map_err(|error| {
             Failure::new(Code::SYSTEM, format!("cannot start a process: {error}"))
         })?;
-        Ok(supervise(guard, child, signals, args.kill_after).await)
+        Ok(supervise(guard, child, signals, args).await)
     }
 
     async fn acquire(&self, locks: &[Lock]) -> Result<MultiGuard, Failure> {

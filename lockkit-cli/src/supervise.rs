@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use rustix::process::Pid;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use crate::args::RunArgs;
 use crate::child::Child;
 use crate::clock::now;
 use crate::exit::Code;
@@ -33,17 +34,20 @@ pub(crate) struct Ran {
     pub(crate) interrupted: bool,
     /// A signal asked the command to end, or the program.
     pub(crate) told_to_end: bool,
+    /// Until when the lock is kept, even if the program has ended.
+    pub(crate) kept: Option<Instant>,
 }
 
 struct Supervision<'a> {
     guard: &'a MultiGuard,
     child: Child,
-    kill_after: Duration,
+    args: &'a RunArgs,
     /// The lock is lost: when to stop waiting for the shim to end the program.
     give_up: Option<Instant>,
     /// When `lockkit run` got a stop signal and passed it on; it stops once the program has, if that is soon.
     stopping: Option<Instant>,
     told_to_end: bool,
+    kept: Option<Instant>,
 }
 
 /// Supervises the program until no process of it is left.
@@ -51,7 +55,7 @@ pub(crate) async fn supervise(
     guard: &MultiGuard,
     child: Child,
     signals: &mut Signals,
-    kill_after: Duration,
+    args: &RunArgs,
 ) -> Ran {
     let mut lost = pin!(guard.lost());
     let mut lease =
@@ -60,15 +64,16 @@ pub(crate) async fn supervise(
     let mut here = Supervision {
         guard,
         child,
-        kill_after,
+        args,
         give_up: None,
         stopping: None,
         told_to_end: false,
+        kept: None,
     };
     let end = loop {
         tokio::select! {
             message = here.child.link.receive() => match message {
-                Some(Message::Started(pid)) => here.child.group = Pid::from_raw(pid),
+                Some(Message::Started(pid)) => here.started(pid),
                 Some(Message::Overdue) => here.lose(),
                 Some(Message::Changed(status)) => match status.stopped_signal() {
                     Some(signal) => here.stopped(signal).await,
@@ -90,7 +95,7 @@ pub(crate) async fn supervise(
     let signal = end.and_then(|status| status.signal());
     let interrupted = signal == Some(Signal::SIGINT as i32) && here.child.has_terminal;
     let told_to_end = here.told_to_end || end.is_some_and(asked_to_end);
-    let lost = here.give_up.is_some();
+    let (lost, kept) = (here.give_up.is_some(), here.kept);
     // Kills what the shim has not.
     drop(here);
     if lost && end.is_none() {
@@ -102,6 +107,7 @@ pub(crate) async fn supervise(
         lost,
         interrupted,
         told_to_end,
+        kept,
     }
 }
 
@@ -118,6 +124,15 @@ fn code(end: Option<ExitStatus>) -> Code {
 }
 
 impl Supervision<'_> {
+    /// The program has begun, and with it the time of `--at-least`: the lock is not kept for one that never began.
+    fn started(&mut self, pid: i32) {
+        self.child.group = Pid::from_raw(pid);
+        if let Some(least) = self.args.at_least {
+            self.guard.keep_for(least);
+            self.kept = Some(Instant::now() + least);
+        }
+    }
+
     /// The hold is gone, or about to be: the program must end, by itself or not.
     fn lose(&mut self) {
         if self.give_up.is_some() {
@@ -127,7 +142,7 @@ impl Supervision<'_> {
         self.child.link.send(Message::Lost);
         let guards = || self.guard.guards().iter();
         let lease = guards().map(|guard| guard.ticket().ttl).min();
-        let patience = self.kill_after.min(lease.unwrap_or_default() / 3);
+        let patience = self.args.kill_after.min(lease.unwrap_or_default() / 3);
         self.give_up = Some(Instant::now() + patience + MARGIN);
         match (
             self.guard.check(),

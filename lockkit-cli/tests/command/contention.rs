@@ -107,6 +107,20 @@ fn a_job_that_ends_sooner_keeps_its_lock() {
     assert!(stage.is_free("job"));
 }
 
+/// The system refuses a process that has one more byte in a variable of its environment.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_lock_of_a_job_that_could_not_start_is_not_kept() {
+    let stage = Stage::database();
+    let mut outer = "[\"\"]".to_owned();
+    outer.insert_str(2, &"x".repeat(128 * 1024 - "LOCKKIT_HELD=[\"\"]\0".len()));
+    let mut command = stage.lockkit();
+    command.args(["run", "--at-least", "10m", "job", "--", "true"]);
+    command.env("LOCKKIT_HELD", outer);
+    assert_eq!(Running::start(command).code(), Some(71));
+    assert!(stage.is_free("job"));
+}
+
 #[test]
 fn a_signal_ends_the_stay_of_a_lock_whose_job_has_ended() {
     let stage = Stage::new();

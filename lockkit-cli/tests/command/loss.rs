@@ -5,7 +5,7 @@ use rustix::process::Pid;
 use rustix::process::Signal;
 
 #[cfg(target_os = "linux")]
-use crate::stage::eventually;
+use crate::stage::{Running, eventually};
 use crate::stage::{Stage, gone, runs};
 
 #[test]
@@ -84,11 +84,31 @@ fn what_the_program_left_running_does_not_outlive_the_lease() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_lock_that_is_lost_before_the_program_begins_is_69_and_begins_none() {
+    let stage = Stage::database();
+    let ran = stage.dir().join("ran");
+    // As much as a pipe holds: the command stands still when it says that it has the lock.
+    let mut command = stage.under("printf %65536s '' >&2; exec \"$0\" \"$@\"");
+    command.args(["run", "-v", "--ttl", "2s", "job", "--", "touch"]);
+    command.arg(&ran);
+    let mut running = Running::start(command);
+    eventually("it has the lock", || {
+        stage.code(&["status", "job"]) == Some(0)
+    });
+    running.signal(Signal::STOP);
+    eventually("the lease has ended", || stage.is_free("job"));
+    running.signal(Signal::CONT);
+    let said = running.said();
+    assert_eq!(running.code(), Some(69));
+    assert!(said.contains("was lost: "), "{}", said.trim());
+    assert!(!ran.exists());
+}
+
+#[test]
 fn sigkill_comes_before_the_lease_ends() {
-    let dir = tempfile::tempdir().unwrap();
-    // A store that ends holds by their lease alone.
-    let stage = Stage::at(Some(format!("sqlite:{}/locks.db", dir.path().display())));
-    let beside = dir.path().join("beside");
+    let stage = Stage::database();
+    let beside = stage.dir().join("beside");
     let script = format!(
         "trap '' TERM; exec 9>{}; flock 9; echo ready; while :; do sleep 0.05; done",
         beside.display()

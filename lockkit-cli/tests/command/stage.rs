@@ -49,6 +49,13 @@ impl Stage {
         Self { dir, url }
     }
 
+    /// A store that ends holds by their lease alone.
+    pub(crate) fn database() -> Self {
+        let mut stage = Self::at(None);
+        stage.url = Some(format!("sqlite:{}/locks.db", stage.dir().display()));
+        stage
+    }
+
     pub(crate) const fn is_embedded(&self) -> bool {
         self.url.is_none()
     }

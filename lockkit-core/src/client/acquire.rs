@@ -13,60 +13,48 @@ use crate::client::shared::{Held, Shared};
 use crate::client::wait;
 use crate::contract::{Error, Result};
 
-/// A caller that waits for a lock.
-pub(crate) struct Acquire {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) key: Key,
-    pub(crate) options: HoldOptions,
-    pub(crate) began: Instant,
-    pub(crate) deadline: Option<Instant>,
-}
-
-impl Acquire {
-    /// Waits for the lock, behind the other callers of this client.
-    pub(crate) async fn run(self) -> Result<Guard> {
-        let (shared, mut key) = (Arc::clone(&self.shared), self.key.clone());
-        let (reply, receiver) = oneshot::channel();
-        let id = shared.next_id();
-        let waiter = Waiter {
-            id,
-            joined: self.began,
-            deadline: self.deadline,
-            options: self.options,
-            reply,
-        };
-        let first = shared.queues.enter(&mut key, waiter);
-        let first = first.ok_or(Error::Shutdown)?;
-        let entry = QueueEntry {
-            shared,
-            key,
-            id,
-            receiver,
-        };
-        if first {
-            wait::serve(&entry.shared, &entry.key).await;
+/// Waits for the lock, behind the other callers of this client, until the deadline of a call that began then.
+pub(crate) async fn acquire(
+    shared: &Arc<Shared>,
+    mut key: Key,
+    options: HoldOptions,
+    began: Instant,
+    deadline: Option<Instant>,
+) -> Result<Guard> {
+    let (reply, receiver) = oneshot::channel();
+    let id = shared.next_id();
+    let waiter = Waiter {
+        id,
+        joined: began,
+        deadline,
+        options,
+        reply,
+    };
+    let first = shared.queues.enter(&mut key, waiter);
+    let first = first.ok_or(Error::Shutdown)?;
+    let mut entry = QueueEntry {
+        shared: Arc::clone(shared),
+        key,
+        id,
+        receiver,
+    };
+    if first {
+        wait::serve(shared, &entry.key).await;
+    }
+    // The task that serves the queue keeps the deadline. What is counted here is for a client whose runtime stands
+    // still.
+    let context = &shared.context;
+    let end = deadline.and_then(|end| end.checked_add(context.timeout));
+    let hold = tokio::select! {
+        biased;
+        answer = &mut entry.receiver => answer.unwrap_or(Err(Error::Shutdown))?,
+        () = until(end) => {
+            // It may have come in this very moment.
+            let no_answer = context.timed_out("attempt", context.timeout);
+            entry.close().unwrap_or(Err(no_answer.into()))?
         }
-        self.wait(entry).await
-    }
-
-    /// Waits for the answer of the task that serves the queue, which keeps the deadline. What is counted
-    /// here is for a client whose runtime stands still.
-    async fn wait(&self, mut entry: QueueEntry) -> Result<Guard> {
-        let context = &self.shared.context;
-        let end = self
-            .deadline
-            .and_then(|end| end.checked_add(context.timeout));
-        let hold = tokio::select! {
-            biased;
-            answer = &mut entry.receiver => answer.unwrap_or(Err(Error::Shutdown))?,
-            () = until(end) => {
-                // It may have come in this very moment.
-                let no_answer = context.timed_out("attempt", context.timeout);
-                entry.close().unwrap_or(Err(no_answer.into()))?
-            }
-        };
-        Ok(entry.guard(hold))
-    }
+    };
+    Ok(entry.guard(hold))
 }
 
 /// Waits until a deadline, or for ever.

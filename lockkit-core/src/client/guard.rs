@@ -114,7 +114,8 @@ impl Guard {
     /// It is ready before the store can grant the lock to another client, even if the store does not respond or the
     /// client's runtime is blocked. After a suspend of the
     /// machine it takes up to a second. Polled outside a Tokio runtime, or on one without timers, it relies
-    /// on the client's runtime, which must not stand still then.
+    /// on the client's runtime, which must not stand still then. To find out that there are no timers calls the panic
+    /// hook, and ends a program that aborts on a panic.
     ///
     /// # Cancel safety
     /// Cancel safe. The future borrows nothing and may outlive the guard; once the lock is released it

@@ -2,7 +2,7 @@
 
 use crate::client::deferred::DeferredRelease;
 use crate::client::guard::Guard;
-use crate::client::hold::Hold;
+use crate::client::hold::{Hold, HoldOptions};
 use crate::client::lock_client::LockClient;
 use crate::client::queue::Key;
 use crate::client::shared::Held;
@@ -94,7 +94,7 @@ impl Guard {
                 return Err(error);
             }
         };
-        let guard = try_acquire(shared, &key, options, Some(self.holder())).await?;
+        let guard = try_acquire(shared, &key, options, Some(self.holder()), None).await?;
         release.done();
         let guard = guard.ok_or_else(|| Error::superseded(self.name(), self.token()))?;
         let hold = &guard.held().hold;
@@ -108,7 +108,7 @@ impl Guard {
 
 impl LockClient {
     /// Continues a hold that another process has [detached](Guard::detach), with the same token and the
-    /// client's own lease. A text works once.
+    /// client's own lease. If that one crashes, the former lease ends the hold where it lasts longer. A text works once.
     ///
     /// # Errors
     /// - [`Error::InvalidOption`] if the text is none of `detach`, or its name is too long with the client's prefix.
@@ -150,9 +150,14 @@ impl LockClient {
                 "the text does not come from `Guard::detach`",
             ));
         };
-        let (stored, ttl) = (shared.context.stored(&name)?, shared.options.lease.ttl());
+        let options = HoldOptions {
+            // The text does not say it.
+            former: shared.context.capabilities.max_ttl,
+            ..shared.options
+        };
+        let (stored, ttl) = (shared.context.stored(&name)?, options.lease.ttl());
         let key = Key::new(stored, mode, ttl, None);
-        let guard = try_acquire(shared, &key, shared.options, Some(holder)).await?;
+        let guard = try_acquire(shared, &key, options, Some(holder), None).await?;
         guard.ok_or_else(|| Error::superseded(&name, token))
     }
 }

@@ -193,6 +193,7 @@ mod tests {
     use super::*;
     use crate::client::guard::Guard;
     use crate::client::lock_client::LockClient;
+    use crate::contract::Renewal;
     use crate::memory::MemoryStore;
 
     async fn guard() -> Guard {
@@ -207,6 +208,23 @@ mod tests {
         held.check().unwrap();
         held.lose(LossReason::Superseded);
         assert!(held.drop_guard().is_err());
+    }
+
+    #[tokio::test]
+    async fn the_reply_to_an_older_renewal_does_not_defer_the_last_lease() {
+        let client = LockClient::new(MemoryStore::new()).unwrap();
+        let lock = client
+            .lock("a")
+            .unwrap()
+            .with_min_hold(Duration::from_mins(10));
+        let guard = lock.acquire().await.unwrap();
+        let held = guard.held().clone();
+        let (ticket, sent) = held.on(Hold::renewal).unwrap();
+        // Asks for a lease of ten minutes at once.
+        drop(guard);
+        let answer = Ok(Renewal::renewed(ticket.ttl));
+        held.follow(held.hold.answered(sent, ticket.ttl, answer));
+        assert!(held.hold.next_event() <= held.shared.context.clock.now());
     }
 
     #[tokio::test]

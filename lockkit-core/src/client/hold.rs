@@ -37,6 +37,8 @@ pub(crate) struct HoldOptions {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
     pub(crate) owner: Option<u64>,
+    /// The longest lease that the hold may have had under another ticket: a store never makes it shorter.
+    pub(crate) former: Duration,
 }
 
 impl HoldOptions {
@@ -58,6 +60,8 @@ pub(crate) struct Hold {
     pub(crate) ticket: Ticket,
     pub(crate) token: FencingToken,
     pub(crate) owner: Option<u64>,
+    /// The longest lease that it may have had at its beginning.
+    first: Duration,
     state: Mutex<State>,
     /// Notified when the hold ends for those who had its guards.
     pub(crate) ended: Notify,
@@ -153,6 +157,7 @@ impl Hold {
             name: context.shown(&ticket.name),
             token: grant.token,
             owner: options.owner,
+            first: ticket.ttl.max(options.former),
             state: Mutex::new(state),
             ended: Notify::new(),
             suspect: AtomicBool::new(false),
@@ -233,7 +238,7 @@ impl Hold {
     /// worth repeating.
     pub(crate) fn to_release(&self) -> Ticket {
         let rest = lock(&self.state).promised.since(self.context.clock.now());
-        let ttl = lease_for(rest, &self.context.capabilities).max(self.ticket.ttl);
+        let ttl = lease_for(rest, &self.context.capabilities).max(self.first);
         self.ticket.clone().with_ttl(ttl)
     }
 
@@ -299,15 +304,22 @@ impl Hold {
     /// Begins the shortest hold time, for which it is kept also without a guard. Only now: a grant that is not handed
     /// out is released at once. Another guard of the hold begins nothing anew.
     pub(crate) fn keep_owed(&self) {
-        let now = self.context.clock.now();
-        let mut state = lock(&self.state);
-        if let Some(owed) = state.owed.take() {
-            state.least = Some(now + owed);
+        let owed = lock(&self.state).owed.take();
+        if let Some(owed) = owed {
+            self.keep_for(owed);
         }
+    }
+
+    /// Begins a shortest hold time now.
+    pub(crate) fn keep_for(&self, least: Duration) {
+        let until = self.context.clock.now() + least;
+        let mut state = lock(&self.state);
+        state.least = state.least.max(Some(until));
     }
 
     /// The options with which it goes on as another hold, with the rest of its times.
     pub(crate) fn passed_on(&self) -> HoldOptions {
+        let former = self.to_release().ttl;
         let state = lock(&self.state);
         let now = self.context.clock.now();
         let lease = match state.lease {
@@ -323,6 +335,7 @@ impl Hold {
             max_hold: state.cap.map(|cap| cap.since(now)),
             min_hold: state.shortest(now).map(|least| least.since(now)),
             owner: self.owner,
+            former,
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::client::acquire::{Acquire, until};
+use crate::client::acquire::{acquire, until};
 use crate::client::guard::Guard;
 use crate::client::hold::HoldOptions;
 use crate::client::owner::{Claim, Entry, Owner};
@@ -102,8 +102,8 @@ impl Lock {
     /// Lets `owner` re-enter: a later acquire of the same owner, by this or another `Lock` of the
     /// same name, returns another guard of the same hold at once. Other callers wait.
     ///
-    /// An owner that holds a lock to write gets another guard of that hold when it reads. One that reads,
-    /// or has a permit, cannot acquire the lock to write: it would wait for itself.
+    /// An owner has one hold of a name. One that holds the lock to write gets another guard of that hold when it reads. One
+    /// that reads, or has a permit, cannot acquire the lock in a mode that lets fewer others hold.
     ///
     /// # Errors
     /// - [`Error::ForeignOwner`] if another client made the owner.
@@ -180,7 +180,7 @@ impl Lock {
     /// # Errors
     /// - [`Error::Backend`] if the store refused the request, or for the client's `outage` time could not be
     ///   reached or granted the lock too late to be trusted.
-    /// - [`Error::InvalidOption`] if the owner of the lock shares it already, and would wait for itself.
+    /// - [`Error::InvalidOption`] if the owner of the lock has a hold that lets more others hold.
     /// - [`Error::Shutdown`] if the client is shut down.
     /// - [`Error::NoRuntime`] if it is polled outside a Tokio runtime; with a limit, also in one whose time is not
     ///   enabled.
@@ -253,14 +253,7 @@ impl Lock {
             }
         };
         loop {
-            let acquire = Acquire {
-                shared: Arc::clone(&self.shared),
-                key: self.key(),
-                options: self.options,
-                began,
-                deadline,
-            };
-            let guard = acquire.run().await?;
+            let guard = acquire(&self.shared, self.key(), self.options, began, deadline).await?;
             // A process that was stopped while it waited may find its grant expired.
             if let Err(Error::Lost { reason, .. }) = guard.check()
                 && reason != LossReason::MaxHold
@@ -289,6 +282,11 @@ impl Lock {
     /// One round trip (on ZooKeeper two, and four when the lock is free). While the store does not respond, as
     /// [`acquire_timeout`](Self::acquire_timeout).
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
+        self.try_by(None).await
+    }
+
+    /// The same, for a call with a deadline.
+    pub(crate) async fn try_by(&self, deadline: Option<Instant>) -> Result<Option<Guard>> {
         self.enter().await?;
         let claim = match self.reenter()? {
             Entry::Holds(guard) => return Ok(Some(guard)),
@@ -298,7 +296,7 @@ impl Lock {
         if self.mode.is_exclusive() && self.shared.queues.is_busy(&self.stored) {
             return Ok(None);
         }
-        let guard = try_acquire(&self.shared, &self.key(), self.options, None).await?;
+        let guard = try_acquire(&self.shared, &self.key(), self.options, None, deadline).await?;
         Ok(guard.map(|guard| self.handed_out(claim, guard)))
     }
 
@@ -316,8 +314,8 @@ impl Lock {
 
     /// Ends the hold of any client, and returns what was there. For operators.
     ///
-    /// The holder learns of it with its next renewal, or at once where the store reports losses; until
-    /// then its writes are stopped by the token alone.
+    /// The holder learns of it with its next renewal, or at once where the store reports losses; until then its writes
+    /// are stopped by the token alone. A fixed lease has no renewals: elsewhere its holder believes in it to its end.
     ///
     /// # Errors
     /// - [`Error::Backend`] if the store failed.
@@ -376,7 +374,7 @@ impl Lock {
         }
         let name = &self.name;
         Err(Error::invalid(format!(
-            "the owner already shares lock `{name}`, and would wait for itself: release that hold first"
+            "the owner already shares lock `{name}`, and has one hold of a name: release that one first"
         )))
     }
 

@@ -379,6 +379,7 @@ impl LockClientBuilder {
             max_hold: None,
             min_hold: None,
             owner: None,
+            former: Duration::ZERO,
         };
         if let Some(limit) = settings.max_hold {
             options = options.with_max_hold(limit)?;

@@ -91,7 +91,8 @@ impl MultiLock {
         self.acquire_by(None).await
     }
 
-    /// Waits for all locks, but not longer than `limit` in all.
+    /// Waits for all locks, but not longer than `limit` in all. A store that does not answer adds one request timeout, as
+    /// in [`Lock::acquire_timeout`].
     ///
     /// # Errors
     /// - [`Error::Timeout`], with the name that was busy to the end.
@@ -107,9 +108,12 @@ impl MultiLock {
         let began = Instant::now();
         let deadline = limit.and_then(|limit| began.checked_add(limit));
         let mut guards = Vec::with_capacity(self.locks.len());
-        for tried in self.try_all().await {
+        for tried in self.try_all(deadline).await {
             match tried {
                 Ok(Some(guard)) => guards.push(guard),
+                Err(error) if deadline.is_some_and(|end| end <= Instant::now()) => {
+                    return Err(error);
+                }
                 // The wait for this name deals with the error too. Those after it are given back.
                 Ok(None) | Err(_) => break,
             }
@@ -137,12 +141,12 @@ impl MultiLock {
     /// # Cost
     /// That of one [`Lock::try_acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
-        let guards: Option<Vec<_>> = self.try_all().await.into_iter().collect::<Result<_>>()?;
+        let guards: Option<Vec<_>> = self.try_all(None).await.into_iter().collect::<Result<_>>()?;
         Ok(guards.map(|guards| MultiGuard { guards }.handed_out()))
     }
 
-    async fn try_all(&self) -> Vec<Result<Option<Guard>>> {
-        join_all(self.locks.iter().map(Lock::try_acquire)).await
+    async fn try_all(&self, deadline: Option<Instant>) -> Vec<Result<Option<Guard>>> {
+        join_all(self.locks.iter().map(|lock| lock.try_by(deadline))).await
     }
 
     /// Takes all locks, runs `work` and releases them.
@@ -175,6 +179,15 @@ impl MultiGuard {
             guard.held().hold.keep_owed();
         }
         self
+    }
+
+    /// Begins a [shortest hold time](Lock::with_min_hold) now, for a caller whose work begins later than its hold: for
+    /// `lockkit run`.
+    #[doc(hidden)]
+    pub fn keep_for(&self, least: Duration) {
+        for guard in &self.guards {
+            guard.held().hold.keep_for(least);
+        }
     }
 
     /// The guard of each lock, with its token, in the order of their names.

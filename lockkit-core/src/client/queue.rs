@@ -302,6 +302,7 @@ mod tests {
             max_hold: None,
             min_hold: None,
             owner: None,
+            former: Duration::ZERO,
         };
         Waiter {
             id,

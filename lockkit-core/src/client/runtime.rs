@@ -7,7 +7,8 @@ use tokio::task::JoinHandle;
 
 use crate::contract::{Error, Result};
 
-/// Whether timers work in a runtime. Tokio gives no other way to ask.
+/// Whether timers work in a runtime. Tokio gives no other way to ask: without timers the panic hook is called, and a
+/// program that aborts on a panic ends. So it is asked only of runtimes of which nothing is known.
 pub(crate) fn has_time(runtime: &Handle) -> bool {
     let _entered = runtime.enter();
     std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()

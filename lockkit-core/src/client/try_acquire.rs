@@ -15,17 +15,19 @@ use crate::contract::{Attempt, BackendError, Error, HolderId, Outcome, Result, T
 use crate::time::backoff::Backoff;
 use crate::time::clock::Moment;
 
-/// Takes the lock if it is free; or the hold of `adopted`, if it lasts.
+/// Takes the lock if it is free; or the hold of `adopted`, if it lasts. After the deadline it repeats no request.
 pub(crate) async fn try_acquire(
     shared: &Arc<Shared>,
     key: &Key,
     options: HoldOptions,
     adopted: Option<HolderId>,
+    deadline: Option<Instant>,
 ) -> Result<Option<Guard>> {
     let context = &shared.context;
     let trying = TryAcquire {
         shared: Arc::clone(shared),
         ticket: shared.ticket(key, false),
+        options,
         adopted,
         attempt: None,
         known: false,
@@ -33,7 +35,7 @@ pub(crate) async fn try_acquire(
     };
     // A task may go on without its caller; `drain` waits for it then, and for its guard.
     let outstanding = (!context.runtime.is_current()).then(|| context.pending.begin());
-    let request = async move { (trying.run(options).await, outstanding) };
+    let request = async move { (trying.run(deadline).await, outstanding) };
     context.runtime.run(request).await?.0
 }
 
@@ -41,6 +43,7 @@ pub(crate) async fn try_acquire(
 struct TryAcquire {
     shared: Arc<Shared>,
     ticket: Ticket,
+    options: HoldOptions,
     adopted: Option<HolderId>,
     attempt: Option<Attempting>,
     /// Whether the store may hold for the ticket.
@@ -51,13 +54,14 @@ struct TryAcquire {
 
 impl TryAcquire {
     /// Asks until the store answers, for as long as one request may take.
-    async fn run(mut self, options: HoldOptions) -> Result<Option<Guard>> {
+    async fn run(mut self, deadline: Option<Instant>) -> Result<Option<Guard>> {
         let shared = Arc::clone(&self.shared);
         // A shutdown that has not seen this attempt has begun before.
         if self.adopted.is_none() && shared.is_closing() {
             return Err(Error::Shutdown);
         }
         let give_up = Instant::now() + shared.context.timeout;
+        let give_up = deadline.map_or(give_up, |deadline| deadline.min(give_up));
         let mut pauses = Backoff::default();
         loop {
             let (sent, answer) = self.answer().await;
@@ -66,7 +70,7 @@ impl TryAcquire {
                 Ok(Attempt::Granted(grant)) => match shared.context.since(&grant, sent) {
                     Some(since) => {
                         self.known = false;
-                        let ticket = self.ticket.clone();
+                        let (ticket, options) = (self.ticket.clone(), self.options);
                         let held = Held::begin(&shared, ticket, grant, since, options, None);
                         let guard = Guard::new(held);
                         // What was adopted was held already.
@@ -116,8 +120,9 @@ impl Drop for TryAcquire {
             Box::pin(async move { may_hold(&attempt.answer.await) || known })
         });
         if known || before.is_some() {
-            let outstanding = context.pending.begin();
-            release_after(context, self.ticket.clone(), before, outstanding);
+            let (ticket, outstanding) = (self.ticket.clone(), context.pending.begin());
+            let longest = ticket.ttl.max(self.options.former);
+            release_after(context, ticket.with_ttl(longest), before, outstanding);
         }
     }
 }

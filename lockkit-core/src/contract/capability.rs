@@ -168,9 +168,11 @@ pub struct PollRange {
 }
 
 impl PollRange {
-    /// Makes a range; `max` is raised to `min` if it is below it.
+    /// Makes a range. `min` is at least a millisecond, because pauses grow from it by doubling; `max` is raised to `min`
+    /// if it is below it.
     #[must_use]
     pub fn new(min: Duration, max: Duration) -> Self {
+        let min = min.max(Duration::from_millis(1));
         Self {
             min,
             max: max.max(min),

@@ -47,13 +47,13 @@ pub enum Error {
         source: Option<BackendError>,
     },
     /// The store cannot do this. Change the option or the store.
-    #[error("{what}")]
+    #[error("{}", Plain(.what))]
     Unsupported {
         /// What it cannot do, and what it can.
         what: String,
     },
     /// An option or a call that no store could honour. Change it.
-    #[error("{what}")]
+    #[error("{}", Plain(.what))]
     InvalidOption {
         /// What is wrong, and what to write.
         what: String,
@@ -260,7 +260,7 @@ impl BackendError {
             }
             next = cause.source();
         }
-        text
+        Plain(&text).to_string()
     }
 
     /// The store's name, as [`DistributedLock::backend`](crate::contract::DistributedLock::backend) gives it.

@@ -140,6 +140,17 @@ mod tests {
     }
 
     #[test]
+    fn polling_waiters_slow_down_from_a_shortest_pause_of_zero_too() {
+        let poll = Capabilities {
+            poll: PollRange::new(Duration::ZERO, ms(400)),
+            ..Capabilities::new()
+        };
+        let now = Attempt::held_for(Some(Duration::ZERO));
+        assert!(pause(&poll, TTL, &now, 0, -1.0) > Duration::ZERO);
+        assert_eq!(pause(&poll, TTL, &Attempt::held(), 10, 1.0), ms(400));
+    }
+
+    #[test]
     fn failures_are_retried_ever_more_slowly() {
         let mut pauses = Backoff::default();
         let near = |pause: Duration, longest| pause >= longest / 2 && pause <= longest;

@@ -2,7 +2,8 @@
 
 /// Says why a URL cannot be used, and what to write instead.
 ///
-/// No message holds a password, a user, a host or a path of the URL. INV-14.
+/// No message holds a password, or a user, a host or a path of the URL; but what stands before the first `:` is taken
+/// for a scheme and shown, also where the scheme was left out. INV-14.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidUrl(String);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! User, password, hosts, path and the values of options are percent-decoded; a `+` is a `+`.
-//! Secrets are never shown: neither [`StoreUrl`] nor [`InvalidUrl`] repeats a user, a password or
+//! Secrets are never shown: neither [`StoreUrl`] nor [`InvalidUrl`] repeats the user of a URL with a scheme, a password or
 //! the value of an option that it could not read as something harmless. INV-14.
 
 mod duration;

@@ -1,4 +1,5 @@
-//! Takes a URL apart. No error repeats any of its text but the scheme and the names of options.
+//! Takes a URL apart. No error repeats any of its text but the scheme, which is all before the first `:`, and the names of
+//! options.
 
 use std::str::FromStr;
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Holder, LockState, Mode};
+use lockkit_core::memory::MemoryStore;
 use lockkit_core::{
-    BackendError, ClientId, Error, FencingToken, HolderId, InvalidName, LockName, Outcome,
+    BackendError, ClientId, Error, FencingToken, HolderId, InvalidName, LockClient, LockName,
+    MultiLock, Outcome,
 };
 
 #[test]
@@ -218,4 +220,34 @@ fn a_timeout_is_told_in_round_figures() {
         message(Some(Arc::new(state))),
         "lock `a` was still held by c:1 for 3m 10s, after 3.0s"
     );
+}
+
+/// Also a server's words, and what the client says of a name.
+#[tokio::test]
+async fn message_is_one_line_whatever_the_name_is() {
+    let name = "a\nb\u{1b}[2J";
+    let client = LockClient::new(MemoryStore::new()).unwrap();
+    let owner = client.owner();
+    let [read, write] = [
+        client.rw_lock(name).unwrap().read(),
+        client.rw_lock(name).unwrap().write(),
+    ];
+    let [read, write] = [read, write].map(|lock| lock.with_owner(&owner).unwrap());
+    let guard = read.acquire().await.unwrap();
+    let again = guard.reenter().unwrap();
+    let prefixed = LockClient::builder(MemoryStore::new()).prefix(name);
+    let long = prefixed.build().unwrap().lock("x".repeat(512));
+    let lock = || client.lock(name).unwrap();
+    let refused = BackendError::new("redis", "attempt", Outcome::Rejected, format!("WRONG {name}"));
+    for error in [
+        write.acquire().await.unwrap_err(),
+        guard.detach().await.unwrap_err(),
+        again.downgrade().await.unwrap_err(),
+        MultiLock::new([lock(), lock()]).unwrap_err(),
+        long.unwrap_err(),
+        refused.into(),
+    ] {
+        let text = error.to_string();
+        assert!(!text.contains(char::is_control), "{text:?}");
+    }
 }

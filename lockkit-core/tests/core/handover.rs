@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::stage::{S, setup};
+use crate::stage::{S, setup, stage};
 use lockkit_core::contract::Mode;
 use lockkit_core::layers::{Fault, Faulty, Operation, Rule};
 use lockkit_core::memory::MemoryStore;
@@ -129,4 +129,35 @@ async fn owner_whose_hold_was_not_adopted_can_acquire_again() {
     // It has another guard, so that the hold stays the owner's.
     writer.downgrade().await.unwrap_err();
     drop(timeout(S, write.acquire()).await.unwrap().unwrap());
+}
+
+/// The store makes no lease shorter that is adopted, and says nothing of it.
+#[tokio::test(start_paused = true)]
+async fn adopted_hold_is_released_however_long_its_former_lease_lasts() {
+    let stage = stage(MemoryStore::builder());
+    let lock = stage.other.rw_lock("a").unwrap().write();
+    let lock = lock.with_lease(Lease::fixed(3600 * S)).unwrap();
+    for way in ["answered", "downgraded", "unanswered"] {
+        let text = lock.acquire().await.unwrap().detach().await.unwrap();
+        if way == "unanswered" {
+            let lost = Rule::new(Fault::DropReply).on(Operation::Adopt).times(1);
+            stage.faults.inject(lost);
+            stage.faults.inject(Rule::new(Fault::Hang).on(Operation::Release));
+            stage.faults.inject(Rule::new(Fault::Fail(Outcome::Rejected)).on(Operation::Adopt));
+            stage.client.adopt(&text).await.unwrap_err();
+        } else {
+            let mut guard = stage.client.adopt(&text).await.unwrap();
+            if way == "downgraded" {
+                guard = guard.downgrade().await.unwrap();
+            }
+            stage.faults.black_hole();
+            drop(guard);
+        }
+        // Longer than the lease of the client that adopted it.
+        sleep(120 * S).await;
+        stage.faults.heal();
+        stage.client.drain().await;
+        let guard = lock.try_acquire().await.unwrap();
+        guard.expect(way).release().await.unwrap();
+    }
 }

@@ -98,6 +98,8 @@ async fn owner_with_a_permit_needs_no_second_one() {
         message.contains("`a`") && message.contains("release"),
         "{message}"
     );
+    // There would be room for a second one.
+    assert!(!message.contains("would wait"), "{message}");
 }
 
 #[tokio::test]

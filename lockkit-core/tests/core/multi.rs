@@ -1,11 +1,13 @@
 //! Locks of several names: what is refused, what is sent, and what a dropped call leaves behind.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkit_core::clock::TokioClock;
 use lockkit_core::layers::{Faults, Faulty, Operation};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{Error, LockClient, MultiLock};
+use tokio::time::{Instant, sleep};
 
 use crate::slow::{Slow, poll_times};
 use crate::stage::{S, setup};
@@ -135,5 +137,31 @@ async fn acquire_dropped_after_any_poll_leaves_nothing() {
             assert_eq!(left.waiters, 0, "{polls} polls: {left:?}");
             drop(held);
         }
+    }
+}
+
+/// The first requests are refused, so that they are repeated, and later ones are not answered.
+#[tokio::test(start_paused = true)]
+async fn limit_counts_for_the_first_round_too() {
+    for refused in [Duration::ZERO, S / 20, S] {
+        let (_store, client, requests) = counted();
+        let both = multi(&client, &["a", "b"]).unwrap();
+        let began = Instant::now();
+        requests.outage();
+        let goes_silent = async {
+            sleep(refused).await;
+            requests.black_hole();
+        };
+        let (failure, ()) = tokio::join!(
+            async {
+                let failure = both.acquire_timeout(S / 10).await;
+                (failure, began.elapsed())
+            },
+            goes_silent
+        );
+        let (failure, took) = failure;
+        assert!(matches!(failure, Err(Error::Backend(_))), "{failure:?}");
+        // With the default of one request.
+        assert!(took <= S / 10 + 2 * S + S / 2, "{took:?}");
     }
 }

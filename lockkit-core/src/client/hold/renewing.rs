@@ -121,9 +121,11 @@ impl Hold {
         state.failure = None;
         state.deadline = state.deadline.max(since + window(ttl));
         state.prolong(sent);
-        state.next_renewal = None;
+        // What the last guard has asked for since then is not deferred.
+        let asked = state.next_renewal.take().filter(|_| state.kept.is_some());
         if state.needs_renewal() {
-            state.next_renewal = Some(renewal_due(sent, ttl, jitter()));
+            let due = renewal_due(sent, ttl, jitter());
+            state.next_renewal = Some(asked.map_or(due, |asked| asked.min(due)));
         } else if self.context.lease_keeps_hold() {
             _finished = state.unfinished.take();
         }
