@@ -35,7 +35,7 @@ fn ddl(_url: &StoreUrl) -> Result<String, Failure> {
 }
 
 pub(crate) async fn purge(args: &PurgeArgs, url: Option<&str>) -> Result<Code, Failure> {
-    let (client, _) = look(args.store.as_deref().or(url)).await?;
+    let (client, _) = look(args.store.as_deref().or(url), args.form.json).await?;
     let longest = client.backend().capabilities().max_ttl;
     let purged = match client.store::<FileStore>() {
         // A file that is locked stays, however old it is.

@@ -36,11 +36,8 @@ const SLOW_STORE: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
     let location = Location::of(url)?;
-    if !args.quiet && std::io::stderr().is_terminal() && location.embedded {
-        let dir = plain(location.url.path());
-        say(format_args!(
-            "the locks are files in `{dir}`: they exclude programs on this host only"
-        ));
+    if !args.quiet && std::io::stderr().is_terminal() {
+        location.say_if_embedded();
     }
     let began = Instant::now();
     let limit = args.wait.or(args.no_wait.then_some(Duration::ZERO));

@@ -193,8 +193,33 @@ fn watch_polls_without_an_interval_too() {
 }
 
 #[test]
+fn operators_are_told_where_the_locks_are_if_they_gave_no_url() {
+    let stage = Stage::at(None);
+    assert!(stage.is_free("job"));
+    let place = format!("the locks are files in `{}/lockkit`", stage.dir().display());
+    let calls: [&[&str]; 3] = [
+        &["list"],
+        &["break", "job", "--yes"],
+        &["purge", "--older-than", "7d"],
+    ];
+    for call in calls {
+        let said = String::from_utf8(stage.call(call).stderr).unwrap();
+        assert!(said.starts_with(&format!("lockkit: {place}")), "{said}");
+        // JSON names the store, and so does the text of `status`.
+        let json = stage.call(&[call, &["--json"]].concat());
+        assert_eq!(json.stderr, b"", "{call:?}");
+    }
+    assert_eq!(stage.call(&["status", "job"]).stderr, b"");
+    let mut command = stage.lockkit();
+    command.arg("watch");
+    let said = Running::start(command).said_line();
+    assert!(said.contains(&place), "{said}");
+}
+
+#[test]
 fn watch_ends_quietly_when_its_output_is_closed() {
-    let stage = Stage::new();
+    let dir = tempfile::tempdir().unwrap();
+    let stage = Stage::at(Some(format!("file:{}", dir.path().display())));
     let mut holder = stage.run(&[], "job", HOLD);
     holder.line();
     let (reader, writer) = std::io::pipe().unwrap();
