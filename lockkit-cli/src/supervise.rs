@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use lockkit::{Error, MultiGuard};
+use lockkit::{Error, LossReason, MultiGuard};
 use nix::sys::signal::Signal;
 use rustix::process::Pid;
 use tokio::time::{Instant, sleep_until};
@@ -149,9 +149,13 @@ impl Supervision<'_> {
                     true => "was renewed too late".to_owned(),
                     false => format!("was not renewed in time and ends in {}{why}", rounded(left)),
                 };
-                say(format_args!(
-                    "the lease of `{name}` {what}; terminating the program"
-                ));
+                say(match first.next_loss() {
+                    LossReason::MaxHold => format!(
+                        "the hold of `{name}` reaches its longest time, `max_hold`, in {}; terminating the program",
+                        rounded(left)
+                    ),
+                    _ => format!("the lease of `{name}` {what}; terminating the program"),
+                });
             }
             (Ok(()), None) => {}
         }
