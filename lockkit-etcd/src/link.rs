@@ -129,9 +129,8 @@ impl Link {
             if opened.is_err() {
                 verdict = self.unsent(verdict, &error);
             }
-            let mut why = text(&error);
+            let why = format!("{} ({})", text(&error), self.place(&opened));
             if verdict.reconnect {
-                why = format!("{why} ({})", self.place(&opened));
                 self.give_up(&opened);
             }
             if !verdict.again || again == 0 {

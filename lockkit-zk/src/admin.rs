@@ -9,7 +9,7 @@ use lockkit_core::store::{of_break, tag};
 use lockkit_core::{BackendError, LockName, Outcome};
 use zookeeper_client::Error;
 
-use crate::error::{Result, fault, of_request};
+use crate::error::{Result, fault};
 use crate::keys;
 use crate::queue;
 use crate::session::Session;
@@ -100,7 +100,9 @@ impl Shared {
                 Ok(children.into_iter().map(below).collect())
             }
             Err(Error::NoNode) => Ok(Vec::new()),
-            Err(error) => Err(of_request("list", &error)),
+            // The locks below that of another user are that user's, too.
+            Err(Error::NoAuth) if !folder.is_empty() => Ok(Vec::new()),
+            Err(error) => Err(session.error("list", &error)),
         }
     }
 
@@ -129,7 +131,7 @@ impl Shared {
                     // Its owner allows no reads; it holds the lock all the same.
                     Err(Error::NoAuth) => (Vec::new(), None),
                     Err(Error::NoNode) => continue,
-                    Err(error) => return Err(of_request(operation, &error)),
+                    Err(error) => return Err(session.error(operation, &error)),
                 };
                 let mut holder = holder(&data, node);
                 holder.token = czxid.map(|czxid| self.token(czxid));

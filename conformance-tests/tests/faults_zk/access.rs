@@ -26,7 +26,11 @@ pub(crate) async fn user_shares_locks_with_itself_alone() -> Outcome {
     let stranger = client(plot.builder()).await?;
     let result = stranger.lock("jobs")?.acquire().await;
     match result {
-        Err(Error::Backend(error)) if error.outcome() == Effect::Rejected => {}
+        Err(Error::Backend(error)) if error.outcome() == Effect::Rejected => {
+            let text = Error::from(error).to_string();
+            let place = format!("(127.0.0.1:{})", plot.port);
+            ensure(text.contains(&place), text)?;
+        }
         other => return Err(Failure::new(format!("{other:?}"))),
     }
     // A user whose nodes are open to all.
