@@ -21,6 +21,8 @@ const READS: u32 = 20;
 const AT_ONCE: usize = 64;
 /// Longer data of other programs are not shown.
 const NOTE: usize = 512;
+/// Stands for the holder of a lock that belongs to another user.
+const UNREADABLE: &str = "(unknown: this user may not read the lock)";
 
 impl Shared {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
@@ -73,8 +75,13 @@ impl Shared {
             }
         }
         let read = stream::iter(names).map(|name| async move {
-            let read = self.read(session, "list", &name).await?;
-            Ok(read.map(|(state, _)| state))
+            match self.read(session, "list", &name).await {
+                Ok(read) => Ok(read.map(|(state, _)| state)),
+                Err(error) if error.outcome() == Outcome::Rejected => {
+                    Ok(Some(LockState::new(name).with_holder(UNREADABLE)))
+                }
+                Err(error) => Err(error),
+            }
         });
         let read: Vec<Option<LockState>> = read.buffered(AT_ONCE).try_collect().await?;
         Ok(read.into_iter().flatten().collect())
