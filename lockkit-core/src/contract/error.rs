@@ -236,6 +236,8 @@ impl BackendError {
         address: Option<&str>,
     ) -> Self {
         let place = address.map_or_else(String::new, |address| format!(" ({address})"));
+        let part = Duration::from_nanos(u64::from(limit.subsec_nanos() % 1_000_000));
+        let limit = limit.saturating_sub(part);
         let why = format!("no answer within {limit:?}{place}");
         Self::new(backend, operation, Outcome::Indeterminate, why)
     }

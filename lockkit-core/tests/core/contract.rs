@@ -181,14 +181,24 @@ fn a_failed_request_names_its_cause_in_one_line_and_once() {
     assert!(error.source().unwrap().is::<BackendError>());
 
     let two = Duration::from_secs(2);
-    for (address, expected) in [
-        (None, "renew of the etcd store failed: no answer within 2s"),
+    for (limit, address, expected) in [
         (
+            two,
+            None,
+            "renew of the etcd store failed: no answer within 2s",
+        ),
+        (
+            two,
             Some("10.0.0.1:2379"),
             "renew of the etcd store failed: no answer within 2s (10.0.0.1:2379)",
         ),
+        (
+            two / 3,
+            None,
+            "renew of the etcd store failed: no answer within 666ms",
+        ),
     ] {
-        let timeout = BackendError::timeout("etcd", "renew", two, address);
+        let timeout = BackendError::timeout("etcd", "renew", limit, address);
         assert_eq!(Error::from(timeout).to_string(), expected);
     }
 }
