@@ -117,8 +117,9 @@ that time.";
 pub(crate) struct RunArgs {
     /// Gives up with exit code 75 after this time, as in `10s` or `500ms`; without it, waits for ever.
     ///
-    /// A store that cannot be reached is retried for the same time; without --wait, for the `outage` of
-    /// the URL, 30s by default.
+    /// A store that does not respond then takes up to two request timeouts longer, and the exit code is 69. One
+    /// that cannot be reached at the start is retried for the same time; without --wait, for the `outage` of the
+    /// URL, 30s by default.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
     /// Gives up with exit code 75 at once if the lock is held.
