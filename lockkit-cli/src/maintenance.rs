@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit::file::FileStore;
-use lockkit::url::StoreUrl;
+use lockkit::url::{StoreUrl, format_duration};
 use lockkit::{BackendError, Error, LockClient};
 
 use crate::args::{PurgeArgs, SchemaArgs};
@@ -42,9 +42,9 @@ pub(crate) async fn purge(args: &PurgeArgs, url: Option<&str>) -> Result<Code, F
         Some(store) => store.purge(args.older_than).await.map(Some),
         // A holder without a renewal for longer than this has lost the lock anyway.
         None if args.older_than < longest && longest < Duration::MAX => {
-            let text = format!(
-                "--older-than is shorter than the longest lease; give at least {longest:?}"
-            );
+            let longest = format_duration(longest);
+            let text =
+                format!("--older-than is shorter than the longest lease; give at least {longest}");
             return Err(Failure::usage(text));
         }
         None => purge_rows(&client, args.older_than).await,

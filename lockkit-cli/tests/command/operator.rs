@@ -276,7 +276,10 @@ fn purge_deletes_rows_and_refuses_what_has_none() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(json(&output.stdout)["purged"], 0);
     // Shorter than the longest lease: the row of a hold could go with its token.
-    assert_eq!(stage.code(&["purge", &url, "--older-than", "1h"]), Some(64));
+    let refused = stage.call(&["purge", &url, "--older-than", "1h"]);
+    assert_eq!(refused.status.code(), Some(64));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("give at least 1d"), "{said}");
     assert_eq!(
         stage.code(&["purge", "memory:", "--older-than", "7d"]),
         Some(64)
