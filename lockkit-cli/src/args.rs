@@ -215,8 +215,8 @@ pub(crate) struct WatchArgs {
 /// `lockkit break`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The next waiter gets the lock at once. The program of the broken hold can continue until its next \
-renewal, at most a third of its lease, and then for its --kill-after.\n\n\
+    after_help = "The next waiter gets the lock at once. The former holder can continue until its next \
+renewal, at most a third of its lease; a program under `lockkit run` then has its --kill-after.\n\n\
 Exit codes: 0 if a hold was ended, 1 if there was none, 64 if --yes is missing."
 )]
 pub(crate) struct BreakArgs {

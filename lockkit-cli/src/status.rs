@@ -17,8 +17,8 @@ use crate::signals::Signals;
 use crate::store::{look, on_runtime};
 
 /// What the operator has to know about a hold that was ended under its holder.
-const OVERLAP: &str = "the program of this hold can continue until its next renewal, at most a third of its \
-                       lease, and then for its --kill-after\n";
+const OVERLAP: &str = "the former holder can continue until its next renewal, at most a third of its lease; a program \
+                       under `lockkit run` then has its --kill-after\n";
 
 /// The shortest time between two polls of `watch`.
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
