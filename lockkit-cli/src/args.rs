@@ -133,7 +133,7 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "permits")]
     pub(crate) shared: bool,
     /// Lets up to N commands with this option hold the lock at the same time.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) permits: Option<u32>,
     /// A note that `status`, `list` and `watch` show while CMD runs, such as the number of an invoice.
     #[arg(long, value_name = "TEXT")]
