@@ -199,13 +199,11 @@ impl Run<'_> {
         let Some(first) = guard.guards().iter().find(is_first) else {
             return Err(Failure::internal());
         };
-        let own = guard.guards().iter();
-        let own = own.map(|guard| (guard.name().clone(), guard.token()));
         let mut environment = vec![
             ("LOCKKIT_NAME", args.name.as_str().to_owned()),
             ("LOCKKIT_TOKEN", first.token().to_string()),
             ("LOCKKIT_MODE", word(first.ticket().mode).to_owned()),
-            (nested::HELD, nested::held_with(own)),
+            (nested::HELD, nested::held_with(guard.guards())),
         ];
         // Empty and not removed: a `lockkit` in the program must not use the lock files of this host.
         if !args.keep_url && std::env::var("LOCKKIT_URL").is_ok_and(|url| has_password(&url)) {
