@@ -44,7 +44,7 @@ pub(crate) async fn many_locks_are_read_at_once() -> Outcome {
 }
 
 /// An operator without all passwords sees the others.
-pub(crate) async fn lock_of_another_user_hides_no_other() -> Outcome {
+pub(crate) async fn list_shows_locks_of_other_users_too() -> Outcome {
     let plot = Plot::new().await?;
     for names in [Names::Encoded, Names::Raw] {
         let builder = || plot.builder().names(names);
