@@ -113,17 +113,6 @@ fn code(end: Option<ExitStatus>) -> Code {
 }
 
 impl Supervision<'_> {
-    /// Tells the shim until when the hold lasts. Returns when to tell it again: the nearer the end, the sooner, so
-    /// that it learns of a late renewal before it ends the program.
-    fn tell_lease(&self) -> Instant {
-        let left = self.guard.remaining();
-        if self.guard.check().is_ok() {
-            self.child.link.send(Message::Lease(now() + left));
-        }
-        let rest = left.saturating_sub(self.patience());
-        Instant::now() + (rest / 10).clamp(Duration::from_millis(20), Duration::from_secs(1))
-    }
-
     /// The hold is gone, or about to be: the program must end, by itself or not.
     fn lose(&mut self) {
         if self.give_up.is_some() {
@@ -159,6 +148,17 @@ impl Supervision<'_> {
             }
             (Ok(()), None) => {}
         }
+    }
+
+    /// Tells the shim until when the hold lasts. Returns when to tell it again: the nearer the end, the sooner, so
+    /// that it learns of a late renewal before it ends the program.
+    fn tell_lease(&self) -> Instant {
+        let left = self.guard.remaining();
+        if self.guard.check().is_ok() {
+            self.child.link.send(Message::Lease(now() + left));
+        }
+        let rest = left.saturating_sub(self.patience());
+        Instant::now() + (rest / 10).clamp(Duration::from_millis(20), Duration::from_secs(1))
     }
 
     /// How long before the end of the lease the shim begins to end the program, at most.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkit_core::contract::{Holder, LockState, Mode};
-use lockkit_core::store::section::FencedError;
 use lockkit_core::{
     BackendError, ClientId, Error, FencingToken, HolderId, InvalidName, LockName, Outcome,
 };
@@ -206,7 +205,7 @@ fn a_failed_request_names_its_cause_in_one_line_and_once() {
 #[test]
 fn guarded_work_that_failed_names_its_cause() {
     let failed = BackendError::new("redis", "commit", Outcome::Rejected, "WRONGTYPE");
-    let error = FencedError::from(failed);
+    let error = lockkit_core::store::section::FencedError::from(failed);
     assert_eq!(
         error.to_string(),
         "commit of the redis store failed: WRONGTYPE"
