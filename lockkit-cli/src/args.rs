@@ -117,8 +117,9 @@ that time.";
 pub(crate) struct RunArgs {
     /// Gives up with exit code 75 after this time, as in `10s` or `500ms`; without it, waits for ever.
     ///
-    /// A store that cannot be reached is retried for the same time; without --wait, for the `outage` of
-    /// the URL, 30s by default.
+    /// A store that does not respond then takes up to two request timeouts longer, and the exit code is 69. One
+    /// that cannot be reached at the start is retried for the same time; without --wait, for the `outage` of the
+    /// URL, 30s by default.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
     /// Gives up with exit code 75 at once if the lock is held.
@@ -132,7 +133,7 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "permits")]
     pub(crate) shared: bool,
     /// Lets up to N commands with this option hold the lock at the same time.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub(crate) permits: Option<u32>,
     /// A note that `status`, `list` and `watch` show while CMD runs, such as the number of an invoice.
     #[arg(long, value_name = "TEXT")]
@@ -214,8 +215,8 @@ pub(crate) struct WatchArgs {
 /// `lockkit break`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The next waiter gets the lock at once. The program of the broken hold can continue until its next \
-renewal, at most a third of its lease, and then for its --kill-after.\n\n\
+    after_help = "The next waiter gets the lock at once. The former holder can continue until its next \
+renewal, at most a third of its lease; a program under `lockkit run` then has its --kill-after.\n\n\
 Exit codes: 0 if a hold was ended, 1 if there was none, 64 if --yes is missing."
 )]
 pub(crate) struct BreakArgs {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkit::file::FileStore;
-use lockkit::url::StoreUrl;
+use lockkit::url::{StoreUrl, format_duration};
 use lockkit::{BackendError, Error, LockClient};
 
 use crate::args::{PurgeArgs, SchemaArgs};
@@ -35,16 +35,16 @@ fn ddl(_url: &StoreUrl) -> Result<String, Failure> {
 }
 
 pub(crate) async fn purge(args: &PurgeArgs, url: Option<&str>) -> Result<Code, Failure> {
-    let (client, _) = look(args.store.as_deref().or(url)).await?;
+    let (client, _) = look(args.store.as_deref().or(url), args.form.json).await?;
     let longest = client.backend().capabilities().max_ttl;
     let purged = match client.store::<FileStore>() {
         // A file that is locked stays, however old it is.
         Some(store) => store.purge(args.older_than).await.map(Some),
         // A holder without a renewal for longer than this has lost the lock anyway.
         None if args.older_than < longest && longest < Duration::MAX => {
-            let text = format!(
-                "--older-than is shorter than the longest lease; give at least {longest:?}"
-            );
+            let longest = format_duration(longest);
+            let text =
+                format!("--older-than is shorter than the longest lease; give at least {longest}");
             return Err(Failure::usage(text));
         }
         None => purge_rows(&client, args.older_than).await,

@@ -1,7 +1,7 @@
 //! A `lockkit run` inside another one, which must not wait for it.
 
 use lockkit::contract::{Holder, Mode};
-use lockkit::{FencingToken, Lock, LockName};
+use lockkit::{Guard, Lock};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
@@ -11,10 +11,14 @@ use crate::render::plain;
 pub(crate) const HELD: &str = "LOCKKIT_HELD";
 
 /// The value of [`HELD`] for a program that also runs under `own` locks. JSON, because a name can have any
-/// character.
-pub(crate) fn held_with(own: impl Iterator<Item = (LockName, FencingToken)>) -> String {
+/// character. `stored` is the name with the prefix of the URL.
+pub(crate) fn held_with(own: &[Guard]) -> String {
+    let entry = |guard: &Guard| {
+        let (name, stored) = (guard.name().as_str(), guard.ticket().name.as_str());
+        json!({ "name": name, "stored": stored, "token": guard.token().get() })
+    };
     let mut held = outer();
-    held.extend(own.map(|(name, token)| json!({ "name": name.as_str(), "token": token.get() })));
+    held.extend(own.iter().map(entry));
     Value::Array(held).to_string()
 }
 
@@ -28,7 +32,8 @@ fn outer() -> Vec<Value> {
 pub(crate) async fn refuse(locks: &[Lock]) -> Result<(), Failure> {
     let outer = outer();
     for lock in locks {
-        let same_name = outer.iter().filter(|it| it["name"] == lock.name().as_str());
+        let stored = lock.stored_name().as_str();
+        let same_name = outer.iter().filter(|it| it["stored"] == stored);
         let tokens: Vec<_> = same_name.filter_map(|it| it["token"].as_u64()).collect();
         if tokens.is_empty() {
             continue;

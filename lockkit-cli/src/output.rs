@@ -35,6 +35,8 @@ pub(crate) fn explain(mut error: clap::Error) -> Code {
         let _ = error.print();
         return Code::OK;
     }
+    // "Use `-- --timeout`": that would be a program.
+    error.remove(ContextKind::Suggested);
     for kind in [
         ContextKind::InvalidValue,
         ContextKind::InvalidArg,

@@ -36,11 +36,8 @@ const SLOW_STORE: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &RunArgs, url: Option<&str>) -> Result<Code, Failure> {
     let mut signals = Signals::listen()?;
     let location = Location::of(url)?;
-    if !args.quiet && std::io::stderr().is_terminal() && location.embedded {
-        let dir = plain(location.url.path());
-        say(format_args!(
-            "the locks are files in `{dir}`: they exclude programs on this host only"
-        ));
+    if !args.quiet && std::io::stderr().is_terminal() {
+        location.say_if_embedded();
     }
     let began = Instant::now();
     let limit = args.wait.or(args.no_wait.then_some(Duration::ZERO));
@@ -203,13 +200,11 @@ impl Run<'_> {
         let Some(first) = guard.guards().iter().find(is_first) else {
             return Err(Failure::internal());
         };
-        let own = guard.guards().iter();
-        let own = own.map(|guard| (guard.name().clone(), guard.token()));
         let mut environment = vec![
             ("LOCKKIT_NAME", args.name.as_str().to_owned()),
             ("LOCKKIT_TOKEN", first.token().to_string()),
             ("LOCKKIT_MODE", word(first.ticket().mode).to_owned()),
-            (nested::HELD, nested::held_with(own)),
+            (nested::HELD, nested::held_with(guard.guards())),
         ];
         // Empty and not removed: a `lockkit` in the program must not use the lock files of this host.
         if !args.keep_url && std::env::var("LOCKKIT_URL").is_ok_and(|url| has_password(&url)) {

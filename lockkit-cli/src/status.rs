@@ -17,14 +17,14 @@ use crate::signals::Signals;
 use crate::store::{look, on_runtime};
 
 /// What the operator has to know about a hold that was ended under its holder.
-const OVERLAP: &str = "the program of this hold can continue until its next renewal, at most a third of its \
-                       lease, and then for its --kill-after\n";
+const OVERLAP: &str = "the former holder can continue until its next renewal, at most a third of its lease; a program \
+                       under `lockkit run` then has its --kill-after\n";
 
 /// The shortest time between two polls of `watch`.
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
 
 pub(crate) async fn status(args: &StatusArgs, url: Option<&str>) -> Result<Code, Failure> {
-    let (client, store) = look(url).await?;
+    let (client, store) = look(url, true).await?;
     let state = client.lock(args.name.as_str())?.inspect().await?;
     let state = state.unwrap_or_else(|| LockState::new(args.name.clone()));
     print(&if args.form.json {
@@ -40,7 +40,7 @@ pub(crate) async fn status(args: &StatusArgs, url: Option<&str>) -> Result<Code,
 }
 
 pub(crate) async fn list(args: &ListArgs, url: Option<&str>) -> Result<Code, Failure> {
-    let (client, store) = look(url).await?;
+    let (client, store) = look(url, args.form.json).await?;
     let states = by_name(client.list(&args.prefix).await?);
     print(&if args.form.json {
         let json = |state| render::json(state, &store);
@@ -61,7 +61,7 @@ pub(crate) async fn list(args: &ListArgs, url: Option<&str>) -> Result<Code, Fai
 }
 
 pub(crate) async fn break_lock(args: &BreakArgs, url: Option<&str>) -> Result<Code, Failure> {
-    let (client, store) = look(url).await?;
+    let (client, store) = look(url, args.form.json).await?;
     let lock = client.lock(args.name.as_str())?;
     let broken = match args.yes {
         true => lock.break_lock().await?,
@@ -115,7 +115,7 @@ pub(crate) fn watch(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure
 
 /// Prints changes until the output is closed. Reports once that a store fails for a while.
 async fn follow(args: &WatchArgs, url: Option<&str>) -> Result<Code, Failure> {
-    let (client, store) = look(url).await?;
+    let (client, store) = look(url, args.form.json).await?;
     let mut polls = interval(args.interval.max(SHORTEST_POLL));
     // After an outage or a stop, too, it polls no more often.
     polls.set_missed_tick_behavior(MissedTickBehavior::Delay);

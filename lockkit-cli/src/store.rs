@@ -8,6 +8,7 @@ use lockkit::{Connect, Error, LockClient};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::exit::{Code, Failure};
+use crate::output::say;
 use crate::render::plain;
 
 /// The variable that names a file with the URL in it.
@@ -66,6 +67,16 @@ impl Location {
             text: text.to_owned(),
             embedded: false,
         })
+    }
+
+    /// Says where the locks are, if no URL was given.
+    pub(crate) fn say_if_embedded(&self) {
+        if self.embedded {
+            let dir = plain(self.url.path());
+            say(format_args!(
+                "the locks are files in `{dir}`: they exclude programs on this host only"
+            ));
+        }
     }
 
     /// The store in words, without secrets.
@@ -154,10 +165,15 @@ fn escaped(path: &str) -> String {
 }
 
 /// Opens a store to read it, or for an operator: creates nothing, and tries once. Also returns the store in words.
-pub(crate) async fn look(url: Option<&str>) -> Result<(LockClient, String), Failure> {
+/// Unless what follows `names` the store, says where the locks are if no URL was given.
+pub(crate) async fn look(url: Option<&str>, names: bool) -> Result<(LockClient, String), Failure> {
     let location = Location::of(url)?;
     let client = location.builder(false)?.wait(Duration::ZERO);
-    Ok((client.connect().await?, location.in_words()))
+    let client = client.connect().await?;
+    if !names {
+        location.say_if_embedded();
+    }
+    Ok((client, location.in_words()))
 }
 
 /// Whether a URL has a password in it, or may have.

@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use lockkit::{Error, MultiGuard};
+use lockkit::{Error, LossReason, MultiGuard};
 use nix::sys::signal::Signal;
 use rustix::process::Pid;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use crate::args::RunArgs;
 use crate::child::Child;
@@ -58,9 +58,7 @@ pub(crate) async fn supervise(
     args: &RunArgs,
 ) -> Ran {
     let mut lost = pin!(guard.lost());
-    let mut lease =
-        interval((guard.remaining() / 10).clamp(Duration::from_millis(20), Duration::from_secs(1)));
-    lease.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut next_lease = Instant::now();
     let mut here = Supervision {
         guard,
         child,
@@ -84,10 +82,7 @@ pub(crate) async fn supervise(
             signal = signals.next() => here.pass_on(signal),
             _ = &mut lost, if here.give_up.is_none() => here.lose(),
             // Not after a loss: the message `Lost` leaves the program time to clean up.
-            _ = lease.tick() => if guard.check().is_ok() {
-                let until = now() + guard.remaining();
-                here.child.link.send(Message::Lease(until));
-            },
+            () = sleep_until(next_lease), if here.give_up.is_none() => next_lease = here.tell_lease(),
             () = sleep_until(here.give_up.unwrap_or_else(Instant::now)), if here.give_up.is_some() => break None,
         }
     };
@@ -140,26 +135,52 @@ impl Supervision<'_> {
         }
         // First: the reader of standard error may stand still.
         self.child.link.send(Message::Lost);
-        let guards = || self.guard.guards().iter();
-        let lease = guards().map(|guard| guard.ticket().ttl).min();
-        let patience = self.args.kill_after.min(lease.unwrap_or_default() / 3);
+        let patience = self.patience();
         self.give_up = Some(Instant::now() + patience + MARGIN);
+        let guards = self.guard.guards().iter();
         match (
             self.guard.check(),
-            guards().min_by_key(|guard| guard.remaining()),
+            guards.min_by_key(|guard| guard.remaining()),
         ) {
             (Err(error), _) => say(format_args!("{error}; terminating the program")),
             (Ok(()), Some(first)) => {
-                let (name, left) = (plain(first.name()), rounded(first.remaining()));
+                let (name, left) = (plain(first.name()), first.remaining());
                 let why = first.renewal_failure().map_or_else(String::new, |error| {
                     format!("; the last renewal failed: {}", plain(Error::from(error)))
                 });
-                say(format_args!(
-                    "the lease of `{name}` was not renewed in time and ends in {left}{why}; terminating the program"
-                ));
+                // A renewal that came when the shim had begun to end the program.
+                let what = match left > patience {
+                    true => "was renewed too late".to_owned(),
+                    false => format!("was not renewed in time and ends in {}{why}", rounded(left)),
+                };
+                say(match first.next_loss() {
+                    LossReason::MaxHold => format!(
+                        "the hold of `{name}` reaches its longest time, `max_hold`, in {}; terminating the program",
+                        rounded(left)
+                    ),
+                    _ => format!("the lease of `{name}` {what}; terminating the program"),
+                });
             }
             (Ok(()), None) => {}
         }
+    }
+
+    /// Tells the shim until when the hold lasts. Returns when to tell it again: the nearer the end, the sooner, so
+    /// that it learns of a late renewal before it ends the program.
+    fn tell_lease(&self) -> Instant {
+        let left = self.guard.remaining();
+        if self.guard.check().is_ok() {
+            self.child.link.send(Message::Lease(now() + left));
+        }
+        let rest = left.saturating_sub(self.patience());
+        Instant::now() + (rest / 10).clamp(Duration::from_millis(20), Duration::from_secs(1))
+    }
+
+    /// How long before the end of the lease the shim begins to end the program, at most.
+    fn patience(&self) -> Duration {
+        let guards = self.guard.guards().iter();
+        let lease = guards.map(|guard| guard.ticket().ttl).min();
+        self.args.kill_after.min(lease.unwrap_or_default() / 3)
     }
 
     fn pass_on(&mut self, signal: Signal) {

@@ -117,9 +117,8 @@ impl Link {
             if !sent {
                 verdict.outcome = self.unsent(verdict.outcome, &error);
             }
-            let mut why = text(&error);
+            let why = format!("{} ({})", text(&error), self.place(&server));
             if verdict.reconnect {
-                why = format!("{why} ({})", self.place(&server));
                 self.give_up(&server);
             }
             if !verdict.again() || again == 0 {

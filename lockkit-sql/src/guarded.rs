@@ -29,8 +29,8 @@ pub enum GuardedError {
     /// The text cannot name a lock.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
-    /// The database failed.
-    #[error("the database failed")]
+    /// The database failed. The message names the causes, as that of [`Error::Backend`].
+    #[error("{}", Error::from(.0.clone()))]
     Backend(#[from] BackendError),
 }
 

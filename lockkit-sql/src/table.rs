@@ -177,6 +177,12 @@ impl Types {
 
     /// Compares what the table of the locks must have with what was found. Returns what is wrong.
     pub(crate) fn misfit(&self, table: &Table, found: &[(String, String)]) -> Option<String> {
+        if found.is_empty() {
+            return Some(format!(
+                "there is no table `{table}` that this user can see: `lockkit run` creates it, `lockkit schema URL` \
+                 prints it, and `table=` names another"
+            ));
+        }
         let columns = [
             ("name", self.bytes),
             ("holder", self.holder),

@@ -24,6 +24,12 @@ mod mysql {
     }
 
     #[test]
+    fn character_set_can_only_be_that_of_the_driver() {
+        let _ = read("mysql://db/app?charset=utf8mb4").unwrap();
+        assert!(read("mysql://db/app?charset=latin1").is_err());
+    }
+
+    #[test]
     fn refuses_unknown_options() {
         for text in [
             "mysql://db",

@@ -9,7 +9,7 @@ use lockkit_core::store::waiters::Entry;
 use lockkit_core::{BackendError, HolderId, LossReason, Outcome};
 use zookeeper_client::{CreateMode, Error};
 
-use crate::error::{BACKEND, Result, fault, of_request, outcome};
+use crate::error::{BACKEND, Result, fault, outcome};
 use crate::hold::delete_own;
 use crate::keys;
 use crate::queue;
@@ -197,11 +197,11 @@ impl Shared {
                 self.set(ticket.holder, None);
             }
             if error != Error::NoNode || creates == CREATES {
-                return Err(of_request("attempt", &error));
+                return Err(session.error("attempt", &error));
             }
             creates += 1;
             let made = session.make(&contender.lock_path, self.access).await;
-            made.map_err(|error| of_request("attempt", &error))?;
+            made.map_err(|error| session.error("attempt", &error))?;
         };
         session.acknowledge(sent);
         let name = format!("{}{number}", contender.prefix);

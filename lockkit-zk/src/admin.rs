@@ -9,7 +9,7 @@ use lockkit_core::store::{of_break, tag};
 use lockkit_core::{BackendError, LockName, Outcome};
 use zookeeper_client::Error;
 
-use crate::error::{Result, fault, of_request};
+use crate::error::{Result, fault};
 use crate::keys;
 use crate::queue;
 use crate::session::Session;
@@ -21,6 +21,8 @@ const READS: u32 = 20;
 const AT_ONCE: usize = 64;
 /// Longer data of other programs are not shown.
 const NOTE: usize = 512;
+/// Stands for the holder of a lock that belongs to another user.
+const UNREADABLE: &str = "(unknown: this user may not read the lock)";
 
 impl Shared {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Option<LockState>> {
@@ -73,8 +75,13 @@ impl Shared {
             }
         }
         let read = stream::iter(names).map(|name| async move {
-            let read = self.read(session, "list", &name).await?;
-            Ok(read.map(|(state, _)| state))
+            match self.read(session, "list", &name).await {
+                Ok(read) => Ok(read.map(|(state, _)| state)),
+                Err(error) if error.outcome() == Outcome::Rejected => {
+                    Ok(Some(LockState::new(name).with_holder(UNREADABLE)))
+                }
+                Err(error) => Err(error),
+            }
         });
         let read: Vec<Option<LockState>> = read.buffered(AT_ONCE).try_collect().await?;
         Ok(read.into_iter().flatten().collect())
@@ -100,7 +107,9 @@ impl Shared {
                 Ok(children.into_iter().map(below).collect())
             }
             Err(Error::NoNode) => Ok(Vec::new()),
-            Err(error) => Err(of_request("list", &error)),
+            // The locks below that of another user are that user's, too.
+            Err(Error::NoAuth) if !folder.is_empty() => Ok(Vec::new()),
+            Err(error) => Err(session.error("list", &error)),
         }
     }
 
@@ -129,7 +138,7 @@ impl Shared {
                     // Its owner allows no reads; it holds the lock all the same.
                     Err(Error::NoAuth) => (Vec::new(), None),
                     Err(Error::NoNode) => continue,
-                    Err(error) => return Err(of_request(operation, &error)),
+                    Err(error) => return Err(session.error(operation, &error)),
                 };
                 let mut holder = holder(&data, node);
                 holder.token = czxid.map(|czxid| self.token(czxid));

@@ -20,9 +20,13 @@ pub(crate) fn fault(
     BackendError::new(BACKEND, operation, outcome, why.into())
 }
 
-/// The error of a request that was sent, or may have been.
-pub(crate) fn of_request(operation: &'static str, error: &Error) -> BackendError {
-    let why = match error {
+/// The error of a request that was sent, or may have been, to one of the servers at `place`.
+pub(crate) fn of_request(
+    operation: &'static str,
+    error: &Error,
+    place: Option<&str>,
+) -> BackendError {
+    let mut why = match error {
         Error::UnexpectedErrorCode(EPHEMERAL_ON_LOCAL_SESSION) => {
             "the session is local to one server, and such a session makes no locks: set \
              `localSessionsUpgradingEnabled=true` on the servers"
@@ -30,6 +34,9 @@ pub(crate) fn of_request(operation: &'static str, error: &Error) -> BackendError
         }
         error => error.to_string(),
     };
+    if let Some(place) = place {
+        why = format!("{why} ({place})");
+    }
     fault(operation, outcome(error), why)
 }
 
@@ -100,7 +107,7 @@ mod tests {
         ] {
             assert_eq!(outcome(&error), Outcome::Rejected, "{error}");
         }
-        let local = of_request("attempt", &Error::UnexpectedErrorCode(-120));
+        let local = of_request("attempt", &Error::UnexpectedErrorCode(-120), None);
         let why = local.source().unwrap().to_string();
         assert!(why.contains("localSessionsUpgradingEnabled"), "{why}");
         for error in [Error::SessionExpired, Error::NoHosts, Error::Throttled] {

@@ -8,7 +8,7 @@ use zookeeper_client::{CheckWriteError, CheckWriter, CreateMode, Error, MultiWri
 
 use crate::backend::ZkStore;
 use crate::config::Access;
-use crate::error::{BACKEND, Result, fault, of_request};
+use crate::error::{BACKEND, Result, fault};
 use crate::session::{Session, options};
 
 /// The longest time that a transaction may take.
@@ -192,7 +192,7 @@ pub(crate) async fn transact(
     access: Access,
     end: bool,
 ) -> Result<Option<Vec<Written>>> {
-    let bad = |error: Error| of_request(operation, &error);
+    let bad = |error: Error| session.error(operation, &error);
     let mut writer = session.client.new_check_writer(node, None).map_err(bad)?;
     for write in writes {
         write.add(&mut writer, access).map_err(bad)?;

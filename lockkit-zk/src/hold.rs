@@ -9,7 +9,7 @@ use lockkit_core::{HolderId, Outcome};
 use tokio::time::sleep;
 use zookeeper_client::Error;
 
-use crate::error::{Result, of_request};
+use crate::error::Result;
 use crate::fenced::{Writes, transact};
 use crate::queue;
 use crate::session::Session;
@@ -94,7 +94,7 @@ impl Shared {
         match session.client.set_data(&path, data.as_bytes(), None).await {
             Ok(_) => Ok(true),
             Err(Error::NoNode | Error::SessionExpired) => Ok(false),
-            Err(error) => Err(of_request("note", &error)),
+            Err(error) => Err(session.error("note", &error)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use zookeeper_client::Error;
 
-use crate::error::{Result, of_request};
+use crate::error::Result;
 use crate::keys;
 use crate::session::Session;
 
@@ -42,7 +42,7 @@ pub(crate) async fn read(
     let children = match children.await {
         Ok(children) => children,
         Err(Error::NoNode) => return Ok(Vec::new()),
-        Err(error) => return Err(of_request(operation, &error)),
+        Err(error) => return Err(session.error(operation, &error)),
     };
     let mut nodes = numbered(children);
     if sort_by_number(&mut nodes) {

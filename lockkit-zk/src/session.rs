@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkit_core::Outcome;
 use lockkit_core::clock::{Clock, Moment};
 use lockkit_core::store::lock;
+use lockkit_core::{BackendError, Outcome};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -118,6 +118,11 @@ impl Session {
         Ok(Watched { session, path })
     }
 
+    /// The error of a request, with the servers.
+    pub(crate) fn error(&self, operation: &'static str, error: &Error) -> BackendError {
+        of_request(operation, error, Some(&self.place))
+    }
+
     pub(crate) fn id(&self) -> i64 {
         self.client.session_id().0
     }
@@ -144,7 +149,7 @@ impl Session {
         // Sent here, and not when the answer is awaited.
         let sync = self.client.sync("/");
         async move {
-            sync.await.map_err(|error| of_request(operation, &error))?;
+            sync.await.map_err(|error| self.error(operation, &error))?;
             self.acknowledge(sent);
             Ok(())
         }
@@ -183,7 +188,10 @@ impl Session {
         path: &str,
     ) -> impl Future<Output = Result<Option<Stat>>> + Send + use<> {
         let stat = self.client.check_stat(path);
-        async move { stat.await.map_err(|error| of_request(operation, &error)) }
+        async move {
+            stat.await
+                .map_err(|error| of_request(operation, &error, None))
+        }
     }
 
     /// Deletes a node; returns whether it was there.
@@ -192,7 +200,7 @@ impl Session {
         let deleted = match self.client.delete(path, None).await {
             Ok(()) => true,
             Err(Error::NoNode) => false,
-            Err(error) => return Err(of_request(operation, &error)),
+            Err(error) => return Err(self.error(operation, &error)),
         };
         self.acknowledge(sent);
         Ok(deleted)
@@ -207,7 +215,7 @@ impl Session {
                 match self.client.state() {
                     SessionState::SyncConnected => return Ok(()),
                     state if state.is_terminated() => {
-                        return Err(of_request(operation, &Error::SessionExpired));
+                        return Err(self.error(operation, &Error::SessionExpired));
                     }
                     _ => drop(states.changed().await),
                 }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::{EventType, StateWatcher, WatchedEvent};
 
-use crate::error::{Result, fault, of_request};
+use crate::error::{Result, fault};
 use crate::keys;
 use crate::queue;
 use crate::session::{Session, Watched};
@@ -172,7 +172,9 @@ impl NodeWatch {
         let asked: Vec<_> = counted.into_iter().map(ask).collect();
         let mut all_there = true;
         for (answer, node, counted) in asked {
-            let answer = answer.await.map_err(|error| of_request("watch", &error))?;
+            let answer = answer
+                .await
+                .map_err(|error| self.session.error("watch", &error))?;
             let is_own = node == self.node.name();
             if let (Some(stat), watcher) = answer {
                 // The end of our session removes our node and its others in one step. A writer of

@@ -62,6 +62,8 @@ pub(crate) async fn user_needs_only_its_prefix() -> Outcome {
         )?;
         let shown = format!("{error:?} {error} {:?}", Error::from(error.clone()));
         ensure(!shown.contains(PASSWORD), "a password is shown")?;
+        let place = format!("(127.0.0.1:{})", ports[0]);
+        ensure(shown.contains(&place), shown)?;
     }
     Ok(())
 }

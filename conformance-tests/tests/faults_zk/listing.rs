@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conformance_tests::proxy::Proxy;
 use conformance_tests::{Outcome, ensure};
-use lockkit_zk::Names;
+use lockkit_zk::{Auth, Names};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::world::{LONG, Plot, client};
@@ -39,6 +39,34 @@ pub(crate) async fn many_locks_are_read_at_once() -> Outcome {
             listed.is_sorted_by(|one, other| one.name.as_str() < other.name.as_str()),
             "the locks are in no order",
         )?;
+    }
+    Ok(())
+}
+
+/// An operator without all passwords sees the others.
+pub(crate) async fn list_shows_locks_of_other_users_too() -> Outcome {
+    let plot = Plot::new().await?;
+    for names in [Names::Encoded, Names::Raw] {
+        let builder = || plot.builder().names(names);
+        let app = client(builder().user(Auth::Digest, "app", "s3cret")).await?;
+        let (open, operator) = (client(builder()).await?, client(builder()).await?);
+        let holds = [
+            open.lock("a")?.acquire().await?,
+            app.lock("b")?.acquire().await?,
+            open.lock("c")?.acquire().await?,
+        ];
+        let listed = operator.list("").await?;
+        let seen: Vec<_> = listed.iter().map(|lock| lock.name.as_str()).collect();
+        ensure(seen == ["a", "b", "c"], format!("{listed:?}"))?;
+        let mut holders = listed.iter().flat_map(|lock| &lock.holders);
+        let unknown = holders.nth(1).map(|holder| holder.id.as_str());
+        ensure(
+            unknown == Some("(unknown: this user may not read the lock)"),
+            format!("{listed:?}"),
+        )?;
+        for hold in holds {
+            hold.release().await?;
+        }
     }
     Ok(())
 }

@@ -66,6 +66,7 @@ fn tests() -> TestSuite {
         .test(ensemble::client_leaves_a_frozen_member)
         .test(ensemble::cut_off_follower_keeps_no_hold_alive)
         .test(listing::many_locks_are_read_at_once)
+        .test(listing::list_shows_locks_of_other_users_too)
         .test(access::token_base_has_a_limit)
         .test(nodes::changed_node_of_a_waiter_is_no_grant_before_it_is_watched);
     let suite = sections::add(suite);

@@ -1,6 +1,6 @@
 //! Steps of several requests, one of which fails: the outcome is that of the whole step.
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use conformance_tests::steps::Call::{Attempt, Break, Inspect, List, Note, Release, Renew, Watch};
@@ -69,11 +69,10 @@ pub(crate) async fn step_returns_its_true_outcome_whichever_request_fails() -> O
         patience: PATIENCE,
         kept_out: SOON / 2,
     };
-    let number = Cell::new(0);
+    let number = AtomicU32::new(0);
     let run = async |step, fault, passed| {
-        number.set(number.get() + 1);
         // No name begins with another one.
-        let name = format!("step-{:05}", number.get());
+        let name = format!("step-{:05}", number.fetch_add(1, Ordering::Relaxed));
         let scene = Scene::new(step, &name, LONG)?;
         let arm = || wire.fail(passed, fault);
         let struck = scene.run(&stores, arm, || wire.heal()).await?;

@@ -125,6 +125,19 @@ fn sigkill_comes_before_the_lease_ends() {
 }
 
 #[test]
+fn a_job_that_reaches_the_longest_hold_time_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file:{}?max_hold=1s", dir.path().display());
+    let mut running = Stage::at(Some(url)).run(&[], "job", "exec sleep 600");
+    assert_eq!(running.code(), Some(76));
+    let said = running.said();
+    assert!(
+        said.starts_with("lockkit: the hold of `job` reaches its longest time, `max_hold`, in "),
+        "{said}"
+    );
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn a_file_stays_locked_until_the_program_of_a_killed_command_is_dead() {
     let stage = Stage::at(None);

@@ -150,7 +150,7 @@ fn completions_and_manual_pages_come_out() {
 fn a_wrong_argument_gets_a_hint() {
     let stage = Stage::new();
     let long = "x".repeat(5000);
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["run", "job", "./job.sh"], "put `--` before the program"),
         (
             &["run", "--wait", "-5s", "job", "--", "true"],
@@ -161,6 +161,22 @@ fn a_wrong_argument_gets_a_hint() {
             "must not be negative",
         ),
         (&["run", "--wait", "5sec", "job", "--", "true"], "`30s`"),
+        (
+            &["run", "--permits", "-1", "job", "--", "true"],
+            "invalid value '-1'",
+        ),
+        (
+            &["run", "--timeout", "5s", "job", "--", "true"],
+            "unexpected argument '--timeout'",
+        ),
+        (
+            &["run", "-w", "5s", "job", "--", "true"],
+            "unexpected argument '-w'",
+        ),
+        (
+            &["run", "--json", "job", "--", "true"],
+            "unexpected argument '--json'",
+        ),
         (&["run", &long, "--", "true"], "xxx..."),
     ];
     for (arguments, hint) in cases {
@@ -168,6 +184,8 @@ fn a_wrong_argument_gets_a_hint() {
         assert_eq!(output.status.code(), Some(64));
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.contains(hint) && said.len() < 600, "{said}");
+        // It would run a program of that name.
+        assert!(!said.contains("use '-- "), "{said}");
     }
 }
 

@@ -44,6 +44,17 @@ fn a_run_inside_a_run_of_the_same_name_is_64() {
 }
 
 #[test]
+fn a_prefix_hides_no_outer_run() {
+    let stage = Stage::new();
+    let url = format!("file:{}/locks", stage.dir().display());
+    let prefixed = format!("{url}?prefix=p:");
+    let [plain, short] = [["--url", &url, "p:a"], ["--url", &prefixed, "a"]];
+    is_refused(&stage, &[&plain, &short], "a");
+    is_refused(&stage, &[&short, &plain], "p:a");
+    runs(&stage, &[&["--url", &url, "a"], &short]);
+}
+
+#[test]
 fn a_run_that_shares_inside_one_is_64_while_one_that_excludes_waits() {
     let dir = tempfile::tempdir().unwrap();
     // The embedded store has exclusive locks only.

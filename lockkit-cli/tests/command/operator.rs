@@ -193,8 +193,33 @@ fn watch_polls_without_an_interval_too() {
 }
 
 #[test]
+fn operators_are_told_where_the_locks_are_if_they_gave_no_url() {
+    let stage = Stage::at(None);
+    assert!(stage.is_free("job"));
+    let place = format!("the locks are files in `{}/lockkit`", stage.dir().display());
+    let calls: [&[&str]; 3] = [
+        &["list"],
+        &["break", "job", "--yes"],
+        &["purge", "--older-than", "7d"],
+    ];
+    for call in calls {
+        let said = String::from_utf8(stage.call(call).stderr).unwrap();
+        assert!(said.starts_with(&format!("lockkit: {place}")), "{said}");
+        // JSON names the store, and so does the text of `status`.
+        let json = stage.call(&[call, &["--json"]].concat());
+        assert_eq!(json.stderr, b"", "{call:?}");
+    }
+    assert_eq!(stage.call(&["status", "job"]).stderr, b"");
+    let mut command = stage.lockkit();
+    command.arg("watch");
+    let said = Running::start(command).said_line();
+    assert!(said.contains(&place), "{said}");
+}
+
+#[test]
 fn watch_ends_quietly_when_its_output_is_closed() {
-    let stage = Stage::new();
+    let dir = tempfile::tempdir().unwrap();
+    let stage = Stage::at(Some(format!("file:{}", dir.path().display())));
     let mut holder = stage.run(&[], "job", HOLD);
     holder.line();
     let (reader, writer) = std::io::pipe().unwrap();
@@ -251,7 +276,10 @@ fn purge_deletes_rows_and_refuses_what_has_none() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(json(&output.stdout)["purged"], 0);
     // Shorter than the longest lease: the row of a hold could go with its token.
-    assert_eq!(stage.code(&["purge", &url, "--older-than", "1h"]), Some(64));
+    let refused = stage.call(&["purge", &url, "--older-than", "1h"]);
+    assert_eq!(refused.status.code(), Some(64));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("give at least 1d"), "{said}");
     assert_eq!(
         stage.code(&["purge", "memory:", "--older-than", "7d"]),
         Some(64)
@@ -293,6 +321,8 @@ fn break_names_the_holder_and_warns_that_its_program_can_continue() {
     let said = String::from_utf8(broken.stdout).unwrap();
     assert!(said.starts_with("broken: `job` was held by "), "{said}");
     assert!(said.contains("until its next renewal"), "{said}");
+    // It may be a service, or the stay after a program.
+    assert!(said.contains("the former holder can continue"), "{said}");
     assert_eq!(holder.code(), Some(76));
 }
 

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-const TESTS: [(&str, fn()); 13] = [
+const TESTS: [(&str, fn()); 14] = [
     (
         "kill_9_of_the_holder_frees_the_lock_within_its_lease",
         hand_off::kill_9_of_the_holder_frees_the_lock_within_its_lease,
@@ -61,6 +61,10 @@ const TESTS: [(&str, fn()); 13] = [
     (
         "a_lease_that_is_not_renewed_ends_with_the_reason",
         outage::a_lease_that_is_not_renewed_ends_with_the_reason,
+    ),
+    (
+        "a_renewal_just_before_the_end_keeps_the_program",
+        outage::a_renewal_just_before_the_end_keeps_the_program,
     ),
     (
         "a_release_without_an_answer_is_told_once",

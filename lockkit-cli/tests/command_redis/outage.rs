@@ -89,6 +89,21 @@ pub(crate) fn a_lease_that_is_not_renewed_ends_with_the_reason() {
     );
 }
 
+pub(crate) fn a_renewal_just_before_the_end_keeps_the_program() {
+    let server = Server::start();
+    let url = format!("{}?response_timeout=20s", server.url());
+    let stage = Stage::at(Some(url));
+    // Without a renewal, the program would get SIGTERM eight seconds after the grant.
+    let mut holder = stage.run(&["--ttl", "12s"], "job", "echo ready; sleep 9");
+    holder.line();
+    std::thread::sleep(Duration::from_secs(1));
+    server.freeze();
+    std::thread::sleep(Duration::from_millis(6200));
+    server.thaw();
+    assert_eq!(holder.code(), Some(0));
+    assert_eq!(holder.said(), "");
+}
+
 pub(crate) fn a_release_without_an_answer_is_told_once() {
     let mut server = Server::start();
     let stage = Stage::at(Some(server.url()));

@@ -76,8 +76,16 @@ impl Server {
 
     /// Stops it without an end of its connections.
     pub(crate) fn freeze(&self) {
-        let process = Pid::from_child(&self.process);
-        kill_process(process, Signal::STOP).unwrap();
+        self.signal(Signal::STOP);
+    }
+
+    /// Continues it after [`freeze`](Self::freeze).
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
     /// Ends it without warning and starts it again, without its data.

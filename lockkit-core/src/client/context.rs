@@ -174,7 +174,7 @@ impl Context {
             let (min, max) = (format_duration(min), format_duration(max));
             if ttl_of == TtlOf::PerSession && min == max {
                 format!(
-                    "{wish}: in the {store} store all holds of a client have the lease of its session, {max}; set another one with `ttl=` in its URL"
+                    "{wish}: in the {store} store all holds of a client have the lease of its session, {max}; `ttl=` in its URL asks for another one, within what its servers grant"
                 )
             } else {
                 format!("{wish}: the {store} store can do {min} to {max}")

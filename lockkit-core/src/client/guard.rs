@@ -94,6 +94,13 @@ impl Guard {
         self.held().remaining()
     }
 
+    /// Why the lock is lost when [`remaining`](Self::remaining) is over. For the command.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn next_loss(&self) -> LossReason {
+        self.held().hold.next_loss()
+    }
+
     /// Why the last renewal failed; `None` if none did, and once one succeeds again.
     #[must_use]
     pub fn renewal_failure(&self) -> Option<BackendError> {

@@ -12,6 +12,8 @@ use crate::client::hold::{
 use crate::client::outstanding::Outstanding;
 use crate::client::reaper::release_later;
 use crate::client::shared::{Held, Shared};
+#[cfg(feature = "tracing")]
+use crate::contract::error::last_failure;
 use crate::contract::{Grant, LossReason, Result, Ticket, Watch};
 use crate::time::clock::Moment;
 
@@ -179,6 +181,9 @@ impl Held {
     fn trace_loss(&self, reason: LossReason) {
         let Hold { name, token, .. } = &*self.hold;
         if self.hold.guards() > 0 {
+            let expired = reason == LossReason::Expired;
+            let failure = self.hold.failure().filter(|_| expired);
+            let reason = format!("{reason}{}", last_failure(failure.as_ref()));
             tracing::warn!(lock = %name, %token, %reason, "lock lost");
         }
     }

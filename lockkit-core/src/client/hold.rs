@@ -183,6 +183,11 @@ impl Hold {
         Ok(state.limit().0.since(now))
     }
 
+    /// What ends the hold if nothing is renewed any more.
+    pub(crate) fn next_loss(&self) -> LossReason {
+        lock(&self.state).limit().1
+    }
+
     /// The state of a hold that has not ended, and the present moment; ends one whose time is over.
     fn held<'a>(
         &self,

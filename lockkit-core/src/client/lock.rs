@@ -315,7 +315,7 @@ impl Lock {
     /// Ends the hold of any client, and returns what was there. For operators.
     ///
     /// The holder learns of it with its next renewal, or at once where the store reports losses; until then its writes
-    /// are stopped by the token alone. A fixed lease has no renewals: elsewhere its holder believes in it to its end.
+    /// are stopped by the token alone. A fixed lease has no renewals: elsewhere its holder trusts it to its end.
     ///
     /// # Errors
     /// - [`Error::Backend`] if the store failed.

@@ -107,7 +107,8 @@ fn held(state: Option<&LockState>) -> String {
     state.map_or_else(|| "held by others".to_owned(), |state| format!("{state},"))
 }
 
-fn last_failure(failure: Option<&BackendError>) -> String {
+/// The end of a message about a loss.
+pub(crate) fn last_failure(failure: Option<&BackendError>) -> String {
     failure.map_or_else(String::new, |error| {
         format!("; the last renewal failed: {}", error.with_causes())
     })
@@ -235,6 +236,8 @@ impl BackendError {
         address: Option<&str>,
     ) -> Self {
         let place = address.map_or_else(String::new, |address| format!(" ({address})"));
+        let part = Duration::from_nanos(u64::from(limit.subsec_nanos() % 1_000_000));
+        let limit = limit.saturating_sub(part);
         let why = format!("no answer within {limit:?}{place}");
         Self::new(backend, operation, Outcome::Indeterminate, why)
     }
@@ -248,7 +251,7 @@ impl BackendError {
     }
 
     /// The message and those of all causes, in one line.
-    fn with_causes(&self) -> String {
+    pub(crate) fn with_causes(&self) -> String {
         let mut text = self.to_string();
         let mut next = self.source();
         while let Some(cause) = next {

@@ -93,7 +93,7 @@ pub trait DistributedLock: Debug + Send + Sync + 'static {
     /// Ends the hold on `name` of any ticket, and returns what was there; `None` if it was free.
     ///
     /// The next token is still larger. The former holder learns of it with its next renewal, or
-    /// within one round trip where the store reports losses; elsewhere a fixed lease, which is not renewed, is believed in
+    /// within one round trip where the store reports losses; elsewhere a fixed lease, which is not renewed, is trusted
     /// to its end.
     async fn break_lock(&self, name: &LockName) -> Result<Option<LockState>, BackendError>;
 

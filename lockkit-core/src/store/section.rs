@@ -15,8 +15,8 @@ pub enum FencedError {
     /// The hold has ended: nothing was done. Stop writing.
     #[error("the hold has ended: nothing was done")]
     Fenced,
-    /// The server failed or refused the request. See the source.
-    #[error("the guarded request failed")]
+    /// The server failed or refused the request. The message names its causes, as that of [`Error::Backend`].
+    #[error("{}", .0.with_causes())]
     Backend(#[from] BackendError),
 }
 

@@ -182,16 +182,37 @@ fn a_failed_request_names_its_cause_in_one_line_and_once() {
     assert!(error.source().unwrap().is::<BackendError>());
 
     let two = Duration::from_secs(2);
-    for (address, expected) in [
-        (None, "renew of the etcd store failed: no answer within 2s"),
+    for (limit, address, expected) in [
         (
+            two,
+            None,
+            "renew of the etcd store failed: no answer within 2s",
+        ),
+        (
+            two,
             Some("10.0.0.1:2379"),
             "renew of the etcd store failed: no answer within 2s (10.0.0.1:2379)",
         ),
+        (
+            two / 3,
+            None,
+            "renew of the etcd store failed: no answer within 666ms",
+        ),
     ] {
-        let timeout = BackendError::timeout("etcd", "renew", two, address);
+        let timeout = BackendError::timeout("etcd", "renew", limit, address);
         assert_eq!(Error::from(timeout).to_string(), expected);
     }
+}
+
+#[test]
+fn guarded_work_that_failed_names_its_cause() {
+    let failed = BackendError::new("redis", "commit", Outcome::Rejected, "WRONGTYPE");
+    let error = lockkit_core::store::section::FencedError::from(failed);
+    assert_eq!(
+        error.to_string(),
+        "commit of the redis store failed: WRONGTYPE"
+    );
+    assert!(error.source().unwrap().is::<BackendError>());
 }
 
 #[test]
@@ -238,7 +259,12 @@ async fn message_is_one_line_whatever_the_name_is() {
     let prefixed = LockClient::builder(MemoryStore::new()).prefix(name);
     let long = prefixed.build().unwrap().lock("x".repeat(512));
     let lock = || client.lock(name).unwrap();
-    let refused = BackendError::new("redis", "attempt", Outcome::Rejected, format!("WRONG {name}"));
+    let refused = BackendError::new(
+        "redis",
+        "attempt",
+        Outcome::Rejected,
+        format!("WRONG {name}"),
+    );
     for error in [
         write.acquire().await.unwrap_err(),
         guard.detach().await.unwrap_err(),

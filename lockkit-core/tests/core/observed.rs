@@ -10,7 +10,7 @@ use lockkit_core::contract::{DistributedLock, Ticket};
 use lockkit_core::layers::{Faults, Faulty, Instrumented};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::store::lock;
-use lockkit_core::{ClientId, HolderId, LockClient, LockName, LossReason};
+use lockkit_core::{ClientId, Error, HolderId, LockClient, LockName, LossReason};
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
@@ -246,6 +246,38 @@ async fn loss_is_traced_if_it_concerns_a_guard() {
     assert_eq!(
         losses(&log),
         [format!("guarded {}", LossReason::SessionEnded)]
+    );
+}
+
+/// As `Error` does, so that a log needs no chain of causes.
+#[tokio::test(start_paused = true)]
+async fn failed_renewal_and_the_loss_after_it_are_traced_with_their_cause() {
+    let log = Log::default();
+    let _guard = trace_to(&log);
+    let (store, faults) = faulty();
+    let client = LockClient::builder_arc(store).build().unwrap();
+    let guard = client.lock("a").unwrap().acquire().await.unwrap();
+    faults.outage();
+    guard.lost().await;
+    let Error::Lost { source, .. } = guard.check().unwrap_err() else {
+        panic!("it is not lost");
+    };
+    let cause = Error::from(source.unwrap()).to_string();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let log = lock(&log.0);
+    let failed: Vec<_> = log
+        .iter()
+        .filter_map(|fields| fields.get("error"))
+        .collect();
+    assert_eq!(failed, [&cause]);
+    let lost: Vec<_> = log
+        .iter()
+        .filter_map(|fields| fields.get("reason"))
+        .collect();
+    let reason = LossReason::Expired;
+    assert_eq!(
+        lost,
+        [&format!("{reason}; the last renewal failed: {cause}")]
     );
 }
 

@@ -35,6 +35,8 @@ impl SqlStoreBuilder<Mysql> {
     /// | `cert=/path.pem`, `key=/path.pem` | the client's certificate and its key | none |
     /// | `socket=/run/mysqld/mysqld.sock` | the server's socket, instead of a host; a host `%2Frun%2F..` means the same | none |
     ///
+    /// `charset=utf8mb4`, which many URLs have, changes nothing.
+    ///
     /// The names of MySQL's own clients work too: `ssl-mode` with `REQUIRED` `VERIFY_IDENTITY` and so on,
     /// `ssl-ca`, `ssl-cert`, `ssl-key`, `unix_socket`.
     ///
@@ -53,6 +55,8 @@ impl SqlStoreBuilder<Mysql> {
         };
         url.options.alias("unix_socket", "socket")?;
         let socket = url::socket(url, "socket")?;
+        // What the driver speaks in any case.
+        url.options.choice("charset", &[("utf8mb4", ())])?;
         url.options.finish()?;
         let database = url.path().trim_start_matches('/').to_owned();
         url.expect(!database.is_empty() && !database.contains('/'), SHAPE)?;

@@ -204,6 +204,8 @@ async fn failed_release_goes_on_in_the_background() {
         matches!(refused, Err(GuardedError::Backend(_))),
         "{refused:?}"
     );
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("readonly database"), "{text}");
     setup.client.drain().await;
     assert!(setup.is_free().await);
 }

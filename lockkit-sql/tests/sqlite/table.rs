@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lockkit_core::Outcome;
 use lockkit_core::contract::DistributedLock as _;
 use lockkit_core::url::StoreUrl;
+use lockkit_core::{Error, Outcome};
 use lockkit_sql::{Problem, Schema, ddl};
 use sqlx::Connection as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
@@ -52,6 +52,26 @@ async fn check_keeps_the_journal_mode() {
 
     drop((look, database.store().await));
     assert_eq!(mode().await.0, "wal");
+}
+
+#[tokio::test]
+async fn a_missing_table_is_told_from_one_of_others() {
+    let database = Database::new();
+    let mut connection = database.connection().await;
+    let refused = async |table: &str| {
+        let check = database.builder().schema(Schema::Check);
+        let check = check.table(table.parse().unwrap());
+        Error::from(check.connect().await.unwrap_err()).to_string()
+    };
+    let missing = refused("typo").await;
+    assert!(missing.contains("there is no table `typo`"), "{missing}");
+    let shop = sqlx::raw_sql("CREATE TABLE stock (n INTEGER NOT NULL)");
+    shop.execute(&mut connection).await.unwrap();
+    let foreign = refused("stock").await;
+    assert!(
+        foreign.contains("`stock` is not one of lockkit"),
+        "{foreign}"
+    );
 }
 
 #[tokio::test]

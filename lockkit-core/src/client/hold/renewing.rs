@@ -157,7 +157,8 @@ impl Hold {
         let before = lock(&self.state).failure.replace(error);
         #[cfg(feature = "tracing")]
         if before.is_none() {
-            tracing::warn!(lock = %self.name, token = %self.token, error = %trace, "renewal failed");
+            let error = trace.with_causes();
+            tracing::warn!(lock = %self.name, token = %self.token, %error, "renewal failed");
         }
         drop(before);
     }
