@@ -141,7 +141,8 @@ impl MultiLock {
     /// # Cost
     /// That of one [`Lock::try_acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
-        let guards: Option<Vec<_>> = self.try_all(None).await.into_iter().collect::<Result<_>>()?;
+        let tried = self.try_all(None).await;
+        let guards: Option<Vec<_>> = tried.into_iter().collect::<Result<_>>()?;
         Ok(guards.map(|guards| MultiGuard { guards }.handed_out()))
     }
 
