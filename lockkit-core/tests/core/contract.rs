@@ -8,7 +8,7 @@ use lockkit_core::contract::{Holder, LockState, Mode};
 use lockkit_core::memory::MemoryStore;
 use lockkit_core::{
     BackendError, ClientId, Error, FencingToken, HolderId, InvalidName, LockClient, LockName,
-    MultiLock, Outcome,
+    LossReason, MultiLock, Outcome,
 };
 
 #[test]
@@ -162,7 +162,13 @@ struct Refused(#[source] std::io::Error);
 #[test]
 fn a_name_of_several_lines_is_shown_on_one() {
     let name = LockName::new("a\nERROR \u{1b}[31mb").unwrap();
-    let text = Error::superseded(&name, FencingToken::new(7).unwrap()).to_string();
+    let lost = Error::Lost {
+        name,
+        token: FencingToken::new(7).unwrap(),
+        reason: LossReason::Superseded,
+        source: None,
+    };
+    let text = lost.to_string();
     assert!(
         text.starts_with("lock `a\\u{a}ERROR \\u{1b}[31mb` (token 7)"),
         "{text}"
@@ -238,7 +244,8 @@ async fn message_is_one_line_whatever_the_name_is() {
     let prefixed = LockClient::builder(MemoryStore::new()).prefix(name);
     let long = prefixed.build().unwrap().lock("x".repeat(512));
     let lock = || client.lock(name).unwrap();
-    let refused = BackendError::new("redis", "attempt", Outcome::Rejected, format!("WRONG {name}"));
+    let words = format!("WRONG {name}");
+    let refused = BackendError::new("redis", "attempt", Outcome::Rejected, words);
     for error in [
         write.acquire().await.unwrap_err(),
         guard.detach().await.unwrap_err(),
