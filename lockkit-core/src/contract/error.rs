@@ -79,10 +79,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The store has said that the hold is gone. For authors of stores.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn superseded(name: &LockName, token: FencingToken) -> Self {
+    /// The store has said that the hold is gone.
+    pub(crate) fn superseded(name: &LockName, token: FencingToken) -> Self {
         Self::Lost {
             name: name.clone(),
             token,

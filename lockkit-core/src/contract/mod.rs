@@ -26,4 +26,3 @@ pub use self::state::{Holder, LockState};
 pub use self::store::{DistributedLock, Wake, Watch};
 pub use self::ticket::{Attempt, Grant, Release, Renewal, Ticket};
 pub use self::work::Work;
-pub use crate::store::tombstones::Tombstones;

@@ -5,9 +5,10 @@ pub mod predecessors;
 pub mod section;
 pub(crate) mod sync;
 pub mod tag;
-pub(crate) mod tombstones;
+mod tombstones;
 pub mod waiters;
 
 pub use self::part::of_break;
 pub use self::sync::lock;
+pub use self::tombstones::Tombstones;
 pub use crate::time::backoff::Backoff;

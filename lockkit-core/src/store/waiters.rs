@@ -23,10 +23,10 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use crate::contract::{
-    Attempt, BackendError, Grant, HolderId, LockName, LossReason, Outcome, Ticket, Tombstones,
-    Wake, Watch,
+    Attempt, BackendError, Grant, HolderId, LockName, LossReason, Outcome, Ticket, Wake, Watch,
 };
 use crate::store::sync::lock;
+use crate::store::tombstones::Tombstones;
 
 /// The tickets of a store object.
 #[derive(Debug, Default)]

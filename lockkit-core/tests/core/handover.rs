@@ -140,14 +140,13 @@ async fn adopted_hold_is_released_however_long_its_former_lease_lasts() {
     for way in ["answered", "downgraded", "unanswered"] {
         let text = lock.acquire().await.unwrap().detach().await.unwrap();
         if way == "unanswered" {
-            let lost = Rule::new(Fault::DropReply).on(Operation::Adopt).times(1);
-            stage.faults.inject(lost);
-            stage
-                .faults
-                .inject(Rule::new(Fault::Hang).on(Operation::Release));
-            stage
-                .faults
-                .inject(Rule::new(Fault::Fail(Outcome::Rejected)).on(Operation::Adopt));
+            for rule in [
+                Rule::new(Fault::DropReply).on(Operation::Adopt).times(1),
+                Rule::new(Fault::Fail(Outcome::Rejected)).on(Operation::Adopt),
+                Rule::new(Fault::Hang).on(Operation::Release),
+            ] {
+                stage.faults.inject(rule);
+            }
             stage.client.adopt(&text).await.unwrap_err();
         } else {
             let mut guard = stage.client.adopt(&text).await.unwrap();

@@ -21,7 +21,7 @@
 //! of `-_.` is percent-encoded, so that file systems that fold case keep all names apart; a name too
 //! long for a file system is cut and gets a SHA-256 of the whole. In the file stand, as text, the
 //! last token, the holder that got it, its process, label and note, and the name. All users of the directory may read it; a
-//! program asks [`FileStore::holder_pid`] and [`inspect`]. After a crash the file still names its last
+//! program asks [`inspect`]. After a crash the file still names its last
 //! holder, also while `flock(1)` holds the lock; without a lock no holder is shown.
 //!
 //! A file outlives its lock, for it keeps the token; [`FileStore::purge`] removes files long unused.
@@ -121,17 +121,6 @@ impl FileStore {
     #[must_use]
     pub fn path(&self, name: &LockName) -> PathBuf {
         self.dir.join(names::encode(name))
-    }
-
-    /// The process that holds a lock, as it wrote it into the file; `None` if no client of this
-    /// library holds it.
-    ///
-    /// # Errors
-    /// As [`inspect`](DistributedLock::inspect).
-    pub async fn holder_pid(&self, name: &LockName) -> Result<Option<u32>, BackendError> {
-        let seen = self.look(name).await.map_err(during("inspect"))?;
-        let holder = seen.and_then(|record| record.holder());
-        Ok(holder.map(|(_, pid)| pid))
     }
 
     /// The entries of the directory that are named like lock files and cannot be read as such: a

@@ -6,7 +6,8 @@ use super::gate::Gate;
 use super::lock_file::LockFile;
 use super::problem::Problem;
 use super::record::Entry;
-use crate::contract::{FencingToken, HolderId, Ticket, Tombstones};
+use crate::contract::{FencingToken, HolderId, Ticket};
+use crate::store::Tombstones;
 
 #[derive(Debug, Default)]
 pub(super) struct Tickets {

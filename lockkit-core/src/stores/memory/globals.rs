@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::{
-    Capabilities, FencingToken, Grant, HolderId, LossReason, Queueing, Tombstones, TtlOf, Waiting,
+    Capabilities, FencingToken, Grant, HolderId, LossReason, Queueing, TtlOf, Waiting,
 };
+use crate::store::Tombstones;
 use crate::store::waiters::{Entry, Waiters};
 use crate::time::clock::Moment;
 use crate::time::lease::queue_window;
