@@ -119,7 +119,7 @@ fn serialised_token_is_a_number_and_name_a_text() {
     assert_eq!(serde_json::from_str::<LockState>(&text).unwrap(), state);
     assert!(serde_json::from_str::<LockName>(r#""""#).is_err());
     assert!(serde_json::from_str::<FencingToken>("0").is_err());
-    let reason = serde_json::to_string(&lockkit_core::LossReason::SessionEnded).unwrap();
+    let reason = serde_json::to_string(&LossReason::SessionEnded).unwrap();
     assert_eq!(reason, r#""session_ended""#);
 }
 
