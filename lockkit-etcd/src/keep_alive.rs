@@ -10,13 +10,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{GetOptions, LeaseTimeToLiveOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, LeaseTimeToLiveOptions, Txn, TxnOp};
 use lockkit_core::{HolderId, LossReason};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::Failed;
+use crate::queue::gets;
 use crate::session::{Lease, Request};
 use crate::shared::Shared;
 
@@ -60,10 +61,9 @@ impl KeepAlive {
             let held = self.shared.holds(self.lease.id);
             // One that is not active is looked at often: a waiter whose looks come late may be about to use it.
             let is_active = self.lease.is_active();
-            let pace = if held.is_empty() && is_active {
-                IDLE
-            } else {
-                HELD
+            let pace = match held.is_empty() && is_active {
+                true => IDLE,
+                false => HELD,
             };
             next = Instant::now() + self.lease.ttl / pace;
             if requests.is_empty() && !is_active {
@@ -130,9 +130,12 @@ impl KeepAlive {
             .filter(|(_, key)| !keys.contains(key.as_bytes()));
         // Another server may have acknowledged a key that the leader has not applied yet.
         for page in missing.collect::<Vec<_>>().chunks(PAGE) {
-            let exist = self.exist(page.iter().map(|(_, key)| &**key)).await?;
-            for ((holder, key), exists) in page.iter().zip(exist) {
-                if !exists {
+            let options = || Some(GetOptions::new().with_keys_only());
+            let reads = page.iter().map(|(_, key)| TxnOp::get(&**key, options()));
+            let txn = Txn::new().and_then(Vec::from_iter(reads));
+            let answer = shared.link.txn("renew", &txn).await?;
+            for ((holder, key), found) in page.iter().zip(gets(answer.op_responses())) {
+                if found.count() == 0 {
                     shared.lose(*holder, key, LossReason::Superseded);
                 }
             }
@@ -148,16 +151,6 @@ impl KeepAlive {
             client.lease_client().keep_alive(lease).await
         });
         kept.await.map(drop)
-    }
-
-    async fn exist(&self, keys: impl Iterator<Item = &str>) -> Result<Vec<bool>, Failed> {
-        let options = || Some(GetOptions::new().with_keys_only());
-        let gets: Vec<TxnOp> = keys.map(|key| TxnOp::get(key, options())).collect();
-        let txn = Txn::new().and_then(gets);
-        let answer = self.shared.link.txn("renew", &txn);
-        let exists = |answer| matches!(answer, TxnOpResponse::Get(get) if get.count() > 0);
-        let answers = answer.await?.op_responses();
-        Ok(answers.into_iter().map(exists).collect())
     }
 
     /// Deletes keys that late requests have created. It runs in a task of its own, so that slow deletions

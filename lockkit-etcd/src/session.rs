@@ -206,8 +206,7 @@ impl Lease {
 
     /// Whether the lease was confirmed within `ttl / part`.
     fn is_confirmed_within(&self, part: u32) -> bool {
-        let age = self.clock.now().since(self.confirmed());
-        age < self.ttl / part
+        self.clock.now().since(self.confirmed()) < self.ttl / part
     }
 
     /// The lease was confirmed by a request that was written at `sent`.
@@ -220,11 +219,9 @@ impl Lease {
     /// its key was seen before it was deleted.
     pub(crate) fn unclaimed(&self, keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let state = self.lock();
-        let claimed = |key: &[u8]| {
-            number(key)
-                .is_some_and(|number| state.used.contains(&number) || state.free.contains(&number))
-        };
-        keys.iter().filter(|key| !claimed(key)).cloned().collect()
+        let is_known = |it| state.used.contains(&it) || state.free.contains(&it);
+        let unclaimed = |key: &&Vec<u8>| !number(key).is_some_and(is_known);
+        keys.iter().filter(unclaimed).cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
