@@ -254,7 +254,7 @@ impl Scene {
         }
         self.is_served(stores, Mode::Exclusive).await?;
         if self.step.call == Call::Break && self.step.is_known {
-            // Its client hears of that later.
+            // Its client learns of the break later.
             stores.release(stores.faulty, &self.mine).await?;
         }
         Ok(())

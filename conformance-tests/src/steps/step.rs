@@ -127,9 +127,7 @@ impl Step {
         let later = Some(later);
         Self { later, ..self }
     }
-}
 
-impl Step {
     /// What is called.
     #[must_use]
     pub const fn call(self) -> Call {

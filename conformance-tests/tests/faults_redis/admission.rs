@@ -9,6 +9,7 @@ use conformance_tests::{Outcome, TestSuite, ensure};
 use lockkit_core::{Error, LockClient, Outcome as Effect};
 use tokio::time::{Instant, sleep};
 
+use crate::cluster::WAYS;
 use crate::quarantine::granted_at;
 use crate::world::{client_of, store};
 
@@ -16,7 +17,6 @@ use crate::world::{client_of, store};
 const TTL: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_millis(1500);
 const NAME: &str = "jobs/admission";
-const WAYS: [&str; 3] = ["fifo", "resp2", "poll"];
 
 pub(crate) fn add(suite: TestSuite) -> TestSuite {
     suite

@@ -13,6 +13,7 @@ use lockkit_core::{
 use lockkit_redis::RedisStoreBuilder;
 use tokio::time::{Instant, sleep};
 
+use crate::cluster::WAYS;
 use crate::sentinel::promoted;
 use crate::world::{LONG, client_of, store};
 
@@ -23,7 +24,6 @@ const FORMER_MASTER_SERVES: Duration = Duration::from_secs(5);
 /// How soon after its end the lock is granted.
 const SOON: Duration = Duration::from_millis(1500);
 const NAME: &str = "jobs/quarantine";
-const WAYS: [&str; 3] = ["fifo", "resp2", "poll"];
 
 pub(crate) fn add(suite: TestSuite) -> TestSuite {
     suite

@@ -10,12 +10,11 @@ use lockkit_core::{BackendError, Error, LockClient, Outcome as Effect};
 use lockkit_redis::{RedisStore, RedisStoreBuilder};
 use tokio::time::{Instant, sleep};
 
+use crate::cluster::WAYS;
 use crate::world::{LONG, client_of, usable_soon};
 
 const SOON: Duration = Duration::from_secs(5);
 const NAME: &str = "jobs/sentinel";
-/// How clients talk to the master.
-const WAYS: [&str; 3] = ["fifo", "resp2", "poll"];
 
 fn store(way: &str, ports: &[u16]) -> RedisStoreBuilder {
     let hosts = ports.iter().map(|&port| ("127.0.0.1", port));
